@@ -1,0 +1,7876 @@
+// rag_retrieve.hpp - the retrieval half of RAG in one C++20 file.                    version 0.1.0
+//
+//   documents -> chunks -> { BM25 terms | exact identifiers | vectors } -> permission recheck
+//             -> rank fusion -> rerank -> caps -> passages
+//
+// USE        #include it anywhere; there is nothing to link. examples/hello.cpp is a first program:
+//
+//              rag::access_directory people;                          // who is in which group
+//              people.set_groups({.user = "ana"}, {"payments-ops"});
+//              rag::retriever retriever({.permissions = &people, .identifiers = {"PAY-###"}});
+//              retriever.upsert(page, rag::chunk_structure(page));    // page: an rag::document
+//              rag::scope ana = retriever.scope_for({.user = "ana"});
+//              for (const auto& passage : retriever.search({.text = question}, ana).passages) ...
+//
+// CONTENTS   A section uses only those before it, and each can be used alone.
+//
+//    1  Errors and tools       result<T>, the one throw and the one try, sets of rows
+//    2  Text and Unicode       UTF-8, graphemes, folding, lines, sentences
+//    3  Tokens                 counting and splitting as callbacks; the default word counter
+//    4  Vectors                dot product, cosine, the embedder
+//    5  Documents and chunks   the records
+//    6  Access control         principal, scope, permission source, the gate
+//    7  Chunkers               whole, fixed, sentence, packed, structure, recursive
+//    8  Analysis               terms from text; identifier patterns
+//    9  Terms                  inverted index, BM25 and its explanation, exact identifiers
+//   10  Vector indexes         exact scan
+//   11  Fusion                 reciprocal ranks
+//   12  Reranking              a model's scores, checked
+//   13  Selection              overlaps, caps, pages, budgets
+//   14  Retriever              updates, snapshots, the stages of a search
+//
+// ARTICLE    Where each part of the article stands; tests/article.cpp holds its claims.
+//
+//   choosing what search can return; fixed-size, overlap, sentences, structure, recursion     7
+//   records of the five chunks, heading and error code                                        5, 8
+//   finding the repair when the words differ                                                  4, 10
+//   making the exact error code count; the inverted index; BM25                               8, 9
+//   combining both searches                                                                   11
+//   comparing the shortlist more carefully                                                    12
+//   only search what the user can read; when filtering happens                                6, 14
+//   keeping the search records current; processing each question                              14
+//   the tutorial's combine step                                                              11, 13
+//
+// CHOICES    Where sources disagree, or we depart from the article.
+//
+//   idf is ln(1 + (N - n + 0.5) / (n + 0.5)), never negative, as in Lucene (9)
+//   N, n and the average length are counted over what the reader may read (9, 14)
+//   a word that stands twice in a question counts once (9)
+//   BM25 scores are whole numbers of 2^-20, the same on every platform (9)
+//   chunks that hold a code of the question come first: our rule, and a switch (9)
+//   ranks count from 1 and are numbered after permission checks and removal of repeats (11, 14)
+//   ties: fused score, best single rank, id; the tutorial leaves them to insertion order (11)
+//   stop words leave questions only, never the index (8)
+//
+// PROMISES   A chunk is a byte range of its document; none exceeds its limit by the caller's own
+//            counter; no cut inside a grapheme; linear time. A search sees one state. Nobody sees
+//            what he may not read: no hit, count, rank, score or message depends on it. One total
+//            order everywhere. A failing callback changes nothing and leaks nothing.
+//
+// LIMITS     Everything is held in memory, and an update rebuilds its tenant's indexes (0.1). Exact
+//            vector search only, no IVF yet, and no HNSW. No files (0.1). No built-in stemmers. No
+//            learned sparse vectors, no late interaction. Text from PDF is the loader's problem.
+//
+// SWITCHES   RAG_RETRIEVE_USE_ICU 0 or 1 (0 unless defined, never guessed; link icuuc with 1):
+//            Unicode folding with compatibility forms, and dictionary word breaks.
+//
+// LICENSE    MIT, in full at the end of this file.
+
+#ifndef RAG_RETRIEVE_HPP
+#define RAG_RETRIEVE_HPP
+
+#define RAG_RETRIEVE_VERSION_MAJOR 0
+#define RAG_RETRIEVE_VERSION_MINOR 1
+#define RAG_RETRIEVE_VERSION_PATCH 0
+#define RAG_RETRIEVE_VERSION "0.1.0"
+
+#ifndef RAG_RETRIEVE_USE_ICU
+#define RAG_RETRIEVE_USE_ICU 0
+#endif
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cmath>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <functional>
+#include <initializer_list>
+#include <iterator>
+#include <limits>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <numeric>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#if RAG_RETRIEVE_USE_ICU
+#include <unicode/ubrk.h>
+#include <unicode/unorm2.h>
+#include <unicode/ustring.h>
+#include <unicode/utext.h>
+#endif
+
+// The inline namespace carries what changes the meaning of a name: a program whose files disagree
+// about exceptions or ICU then has two sets of symbols instead of one with two bodies.
+#if defined(__cpp_exceptions)
+#define RAG_RETRIEVE_DETAIL_EXCEPTIONS 1
+#if RAG_RETRIEVE_USE_ICU
+#define RAG_RETRIEVE_DETAIL_ABI v0_icu
+#else
+#define RAG_RETRIEVE_DETAIL_ABI v0
+#endif
+#else
+#define RAG_RETRIEVE_DETAIL_EXCEPTIONS 0
+#if RAG_RETRIEVE_USE_ICU
+#define RAG_RETRIEVE_DETAIL_ABI v0_icu_noexc
+#else
+#define RAG_RETRIEVE_DETAIL_ABI v0_noexc
+#endif
+#endif
+
+namespace rag_retrieve {
+inline namespace RAG_RETRIEVE_DETAIL_ABI {
+
+// =================================================================================================
+// 1. Errors and tools: how anything here fails, and the one order of results
+//
+// In   what failed, which value, what was expected.       Out   an error, returned or thrown.
+//
+// Every operation that data, files or callbacks can make fail exists as try_x, which returns a
+// result<T>, and as x, which is try_x(...).value() and throws the error. Without exceptions only
+// try_x should be called: x ends the program with the sentence. The header's only throw and only
+// try stand in this section.
+// =================================================================================================
+
+/// What went wrong, as a code that programs compare. The numbers are stable.
+enum class errc {
+  invalid_argument = 1,    ///< an option or argument outside what its documentation allows
+  duplicate_id = 2,        ///< one id names two things
+  dimension_mismatch = 3,  ///< a vector of another length than its space
+  not_finite = 4,          ///< NaN or infinity in a vector or score
+  model_mismatch = 5,      ///< a vector of another model than its space, whatever its length
+  stale_revision = 6,      ///< a document older than the one that is stored
+  not_found = 7,           ///< no such document, or none that this caller may know of
+  wrong_type = 8,          ///< a metadata value of another kind than the question asks for
+  bad_counter = 9,         ///< a token counter or splitter that contradicts itself
+  embedder_failed = 10,    ///< the embedder threw, or gave the wrong number of vectors
+  reranker_failed = 11,    ///< the same of a reranker, where the caller made it fatal
+  permission_failed = 12,  ///< no usable answer from the permission source: nothing is readable
+  callback_failed = 13,    ///< any other callback of the caller
+};
+
+/// An error: a stable code and one sentence that names the thing, the value and the expectation.
+class error : public std::exception {
+ public:
+  error(errc code, std::string message) : code_(code), message_(std::move(message)) {}
+
+  [[nodiscard]] errc code() const noexcept { return code_; }
+  [[nodiscard]] const std::string& message() const noexcept { return message_; }
+  [[nodiscard]] const char* what() const noexcept override { return message_.c_str(); }
+
+ private:
+  errc code_;
+  std::string message_;
+};
+
+namespace detail {
+
+/// The one way out for an error that nobody asked to have returned. Without exceptions the program
+/// ends with the sentence on standard error.
+[[noreturn]] inline void raise(const error& failure) {
+#if RAG_RETRIEVE_DETAIL_EXCEPTIONS
+  throw failure;
+#else
+  std::fputs("rag_retrieve: ", stderr);
+  std::fputs(failure.what(), stderr);
+  std::fputs("\n", stderr);
+  std::abort();
+#endif
+}
+
+}  // namespace detail
+
+/// A value, or the error that stands in its place.
+template <class Value>
+class [[nodiscard]] result {
+ public:
+  result(Value value) : state_(std::in_place_index<0>, std::move(value)) {}
+  result(error failure) : state_(std::in_place_index<1>, std::move(failure)) {}
+
+  /// A callback may return whatever becomes a Value, such as a list of another element type.
+  template <class Other>
+    requires(std::is_convertible_v<Other &&, Value> && !std::is_convertible_v<Other &&, error> &&
+             !std::is_same_v<std::decay_t<Other>, Value> &&
+             !std::is_same_v<std::decay_t<Other>, result<Value>>)
+  result(Other&& value) : state_(std::in_place_index<0>, std::forward<Other>(value)) {}
+
+  [[nodiscard]] bool ok() const noexcept { return state_.index() == 0; }
+  explicit operator bool() const noexcept { return ok(); }
+
+  /// The value; throws the error if there is none.
+  [[nodiscard]] Value& value() & { return (require(), *std::get_if<0>(&state_)); }
+  [[nodiscard]] const Value& value() const& { return (require(), *std::get_if<0>(&state_)); }
+  [[nodiscard]] Value value() && { return (require(), std::move(*std::get_if<0>(&state_))); }
+
+  /// The error; only where ok() is false.
+  [[nodiscard]] const error& failure() const { return *std::get_if<1>(&state_); }
+
+  [[nodiscard]] Value& operator*() & { return value(); }
+  [[nodiscard]] const Value& operator*() const& { return value(); }
+  [[nodiscard]] Value* operator->() { return &value(); }
+  [[nodiscard]] const Value* operator->() const { return &value(); }
+
+ private:
+  void require() const {
+    if (!ok()) detail::raise(failure());
+  }
+
+  std::variant<Value, error> state_;
+};
+
+/// Success, or an error.
+template <>
+class [[nodiscard]] result<void> {
+ public:
+  result() = default;
+  result(error failure) : failure_(std::move(failure)) {}
+
+  [[nodiscard]] bool ok() const noexcept { return !failure_.has_value(); }
+  explicit operator bool() const noexcept { return ok(); }
+  void value() const {
+    if (failure_) detail::raise(*failure_);
+  }
+  [[nodiscard]] const error& failure() const { return *failure_; }
+
+ private:
+  std::optional<error> failure_;
+};
+
+namespace detail {
+
+template <class Type>
+struct result_of {
+  using type = result<Type>;
+};
+template <class Value>
+struct result_of<result<Value>> {
+  using type = result<Value>;
+};
+
+/// Runs code of the caller. Whatever it throws becomes an error with the given code; an error that
+/// it throws or returns itself passes unchanged. `what` opens the sentence.
+template <class Function>
+[[nodiscard]] auto guarded(errc code, std::string_view what, Function&& function) ->
+    typename result_of<std::invoke_result_t<Function>>::type {
+#if RAG_RETRIEVE_DETAIL_EXCEPTIONS
+  try {
+    return std::forward<Function>(function)();
+  } catch (const error& failure) {
+    return failure;
+  } catch (const std::exception& failure) {
+    return error(code, std::string(what) + ": " + failure.what());
+  } catch (...) {
+    return error(code, std::string(what) + ": threw something that is not a std::exception");
+  }
+#else
+  static_cast<void>(code);
+  static_cast<void>(what);
+  return std::forward<Function>(function)();
+#endif
+}
+
+/// 42 -> "42"; the sentences of errors are built with it.
+[[nodiscard]] inline std::string text_of(std::size_t number) { return std::to_string(number); }
+
+/// Quotes a name for a sentence: at most 64 bytes of it, control bytes and quotes as '?'.
+[[nodiscard]] inline std::string quoted(std::string_view name) {
+  constexpr std::size_t longest = 64;
+  std::string out = "'";
+  for (char c : name.substr(0, longest)) {
+    const auto byte = static_cast<unsigned char>(c);
+    out += (byte < 0x20 || byte == 0x7F || c == '\'') ? '?' : c;
+  }
+  return out += name.size() > longest ? "...'" : "'";
+}
+
+/// Bit test instead of std::isfinite: -ffast-math may fold that one to true.
+[[nodiscard]] inline bool is_finite(float value) {
+  std::uint32_t bits = 0;
+  std::memcpy(&bits, &value, sizeof bits);
+  return (bits & 0x7F800000U) != 0x7F800000U;
+}
+[[nodiscard]] inline bool is_finite(double value) {
+  std::uint64_t bits = 0;
+  std::memcpy(&bits, &value, sizeof bits);
+  return (bits & 0x7FF0000000000000U) != 0x7FF0000000000000U;
+}
+
+/// Keeps the first `count` of `items` in the order of `ranks_before`, sorted; drops the rest.
+/// `ranks_before` must be a total order, so that the outcome does not depend on how they came.
+/// Cost: O(n + count log count).
+template <class Item, class Order>
+void keep_best(std::vector<Item>& items, std::size_t count, const Order& ranks_before) {
+  if (items.size() > count) {
+    const auto cut = items.begin() + static_cast<std::ptrdiff_t>(count);
+    std::nth_element(items.begin(), cut, items.end(), ranks_before);
+    items.erase(cut, items.end());
+  }
+  std::sort(items.begin(), items.end(), ranks_before);
+}
+
+}  // namespace detail
+
+/// A set of rows (0 to size - 1): which chunks of an index a search may look at.
+class row_set {
+ public:
+  row_set() = default;
+  explicit row_set(std::size_t size, bool all = false) : size_(size), words_((size + 63) / 64) {
+    if (!all) return;
+    for (std::size_t row = 0; row < size; ++row) insert(row);
+  }
+
+  [[nodiscard]] std::size_t size() const noexcept { return size_; }
+  [[nodiscard]] bool contains(std::size_t row) const {
+    return row < size_ && ((words_[row / 64] >> (row % 64)) & 1U) != 0;
+  }
+  void insert(std::size_t row) { words_[row / 64] |= std::uint64_t{1} << (row % 64); }
+  void remove(std::size_t row) { words_[row / 64] &= ~(std::uint64_t{1} << (row % 64)); }
+
+  /// How many rows are in the set. Cost: O(size / 64).
+  [[nodiscard]] std::size_t count() const {
+    std::size_t sum = 0;
+    for (std::uint64_t word : words_) {
+      for (; word != 0; word &= word - 1) ++sum;
+    }
+    return sum;
+  }
+
+ private:
+  std::size_t size_ = 0;
+  std::vector<std::uint64_t> words_;
+};
+// =================================================================================================
+// 2. Text and Unicode: bytes, characters, lines, sentences
+//
+// In   any string of bytes, meant as UTF-8.      Out   half-open byte ranges of it, or folded text.
+//
+// Positions are always bytes of the caller's text. A byte that is no part of a valid sequence is a
+// unit of its own, so that nothing here fails: what goes in comes out, covered by ranges.
+//
+//   grapheme   what a reader takes for one character: a letter with its marks, a flag, a joined
+//              emoji, CR LF. Nothing is ever cut inside one.
+//   line       up to LF, CR LF or CR; the other separators of Unicode end no line.
+//   sentence   see sentence_ranges: when in doubt two sentences stay one, because a merged sentence
+//              costs a search less than a cut one.
+//
+// Everything is one forward pass with a bounded look to either side.
+//
+// Source   The Unicode Standard 15.0; UAX #29 (grapheme clusters); CaseFolding.txt.
+// =================================================================================================
+
+/// A half-open range of bytes [begin, end).
+struct byte_range {
+  std::size_t begin = 0;  ///< first byte
+  std::size_t end = 0;    ///< one past the last byte
+
+  [[nodiscard]] constexpr std::size_t size() const noexcept { return end - begin; }
+  [[nodiscard]] constexpr bool empty() const noexcept { return begin == end; }
+  friend constexpr bool operator==(const byte_range&, const byte_range&) = default;
+};
+
+/// The bytes of a range. What lies past the end of the text is left out.
+[[nodiscard]] constexpr std::string_view slice(std::string_view text, byte_range range) {
+  if (range.begin >= text.size()) return {};
+  return text.substr(range.begin, range.end - range.begin);
+}
+
+// ---- code points --------------------------------------------------------------------------------
+
+/// One code point as decoded, or one byte that is none.
+struct code_point {
+  char32_t value = 0;        ///< U+FFFD for an invalid byte
+  std::uint8_t length = 0;   ///< in bytes; 0 only at the end of the text
+  bool valid = false;        ///< false: an invalid byte, or the end
+};
+
+/// Decodes the code point that begins at byte `at`. Strict: no surrogates, no overlong forms,
+/// nothing above U+10FFFF; of an invalid sequence only the first byte is taken.
+[[nodiscard]] inline code_point decode(std::string_view text, std::size_t at) {
+  constexpr code_point invalid{0xFFFD, 1, false};
+  if (at >= text.size()) return {0xFFFD, 0, false};
+  const auto lead = static_cast<unsigned char>(text[at]);
+  if (lead < 0x80) return {lead, 1, true};
+  if (lead < 0xC2 || lead > 0xF4) return invalid;
+
+  const std::uint8_t length = lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
+  if (length > text.size() - at) return invalid;
+  char32_t value = lead & (0x7FU >> length);
+  for (std::size_t i = 1; i < length; ++i) {
+    const auto next = static_cast<unsigned char>(text[at + i]);
+    if ((next & 0xC0U) != 0x80) return invalid;
+    value = (value << 6) | (next & 0x3FU);
+  }
+  const char32_t smallest = length == 2 ? 0x80 : length == 3 ? 0x800 : 0x10000;
+  const bool surrogate = value >= 0xD800 && value <= 0xDFFF;
+  if (value < smallest || value > 0x10FFFF || surrogate) return invalid;
+  return {value, length, true};
+}
+
+/// Appends one code point as UTF-8; U+FFFD for a surrogate or what lies above U+10FFFF.
+inline void append_utf8(std::string& out, char32_t value) {
+  if (value > 0x10FFFF || (value >= 0xD800 && value <= 0xDFFF)) value = 0xFFFD;
+  const auto tail = [&](unsigned shift) {
+    out += static_cast<char>(0x80U | ((value >> shift) & 0x3FU));
+  };
+  if (value < 0x80) {
+    out += static_cast<char>(value);
+  } else if (value < 0x800) {
+    out += static_cast<char>(0xC0U | (value >> 6));
+    tail(0);
+  } else if (value < 0x10000) {
+    out += static_cast<char>(0xE0U | (value >> 12));
+    tail(6);
+    tail(0);
+  } else {
+    out += static_cast<char>(0xF0U | (value >> 18));
+    tail(12);
+    tail(6);
+    tail(0);
+  }
+}
+
+/// True if every byte belongs to a valid sequence.
+[[nodiscard]] inline bool is_valid_utf8(std::string_view text) {
+  for (std::size_t at = 0; at < text.size();) {
+    const code_point point = decode(text, at);
+    if (!point.valid) return false;
+    at += point.length;
+  }
+  return true;
+}
+
+namespace detail {
+
+// What the tables at the end of this section answer.
+enum class grapheme_class : char {
+  other = 'O',
+  control = 'C',     // CR and LF too
+  extend = 'E',      // Extend: marks, variation selectors, emoji modifiers
+  joiner = 'J',      // ZWJ
+  regional = 'R',    // half of a flag
+  prepend = 'P',     // joins what follows
+  spacing = 'S',     // SpacingMark
+  pictograph = 'X',  // Extended_Pictographic
+  hangul_l = 'L',
+  hangul_v = 'V',
+  hangul_t = 'T',
+  hangul_lv = '2',
+  hangul_lvt = '3',
+};
+inline grapheme_class grapheme_class_of(char32_t value);
+inline bool is_lower_case(char32_t value);
+inline void append_folded(std::string& out, char32_t value);
+
+/// A byte as a code point; equal to it only in ASCII.
+[[nodiscard]] constexpr char32_t byte_at(std::string_view text, std::size_t at) {
+  return static_cast<unsigned char>(text[at]);
+}
+constexpr bool is_ascii_letter(char32_t value) {
+  return (value >= 'a' && value <= 'z') || (value >= 'A' && value <= 'Z');
+}
+constexpr bool is_ascii_digit(char32_t value) { return value >= '0' && value <= '9'; }
+constexpr char ascii_lower(char c) {
+  return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+}
+
+/// The code point that ends at byte `at`, not looking before `begin`. Length 0 at the begin.
+[[nodiscard]] inline code_point decode_before(std::string_view text, std::size_t begin,
+                                              std::size_t at) {
+  if (at <= begin) return {0xFFFD, 0, false};
+  for (std::size_t length = 1; length <= 4 && length <= at - begin; ++length) {
+    const code_point point = decode(text.substr(0, at), at - length);
+    if (point.valid && point.length == length) return point;
+    const auto byte = static_cast<unsigned char>(text[at - length]);
+    if ((byte & 0xC0U) != 0x80) break;
+  }
+  return {0xFFFD, 1, false};
+}
+
+}  // namespace detail
+
+/// The White_Space property of Unicode.
+[[nodiscard]] constexpr bool is_white_space(char32_t value) {
+  if (value < 0x80) return value == ' ' || (value >= 0x09 && value <= 0x0D);
+  return value == 0x85 || value == 0xA0 || value == 0x1680 ||
+         (value >= 0x2000 && value <= 0x200A) || value == 0x2028 || value == 0x2029 ||
+         value == 0x202F || value == 0x205F || value == 0x3000;
+}
+
+/// Letters, marks and numbers (general categories L, M, N): marks stay with their word.
+[[nodiscard]] inline bool is_letter_or_digit(char32_t value);
+
+/// Letters of the scripts that put no space between words: Han, Hiragana, Katakana, Bopomofo, Yi,
+/// Tangut, Thai, Lao, Khmer, Myanmar and the like.
+[[nodiscard]] inline bool is_unspaced(char32_t value);
+
+// ---- graphemes ----------------------------------------------------------------------------------
+
+namespace detail {
+
+/// Reads one grapheme cluster class by class and says where it ends (UAX #29, rules GB3 to GB13).
+class grapheme_state {
+ public:
+  explicit grapheme_state(grapheme_class first) { enter(first); }
+
+  /// True if `next` belongs to the cluster, which it then extends.
+  bool joins(grapheme_class next) {
+    const bool joined = continues(next);
+    if (joined) enter(next);
+    return joined;
+  }
+
+ private:
+  using kind = grapheme_class;
+
+  [[nodiscard]] bool continues(kind next) const {
+    if (last_ == kind::control || next == kind::control) return false;                // GB4, GB5
+    if (hangul_continues(next)) return true;                                          // GB6 - GB8
+    if (next == kind::extend || next == kind::joiner) return true;                    // GB9
+    if (next == kind::spacing) return true;                                           // GB9a
+    if (last_ == kind::prepend) return true;                                          // GB9b
+    if (joined_pictograph_ && next == kind::pictograph) return true;                  // GB11
+    return last_ == kind::regional && next == kind::regional && regionals_ == 1;      // GB12, GB13
+  }
+
+  [[nodiscard]] bool hangul_continues(kind next) const {
+    const bool vowel_next = next == kind::hangul_v;
+    const bool tail_next = next == kind::hangul_t;
+    switch (last_) {
+      case kind::hangul_l:
+        return next == kind::hangul_l || vowel_next || next == kind::hangul_lv ||
+               next == kind::hangul_lvt;
+      case kind::hangul_v:
+      case kind::hangul_lv:
+        return vowel_next || tail_next;
+      case kind::hangul_t:
+      case kind::hangul_lvt:
+        return tail_next;
+      default:
+        return false;
+    }
+  }
+
+  void enter(kind next) {
+    joined_pictograph_ = next == kind::joiner && after_pictograph_;
+    if (next != kind::extend) after_pictograph_ = next == kind::pictograph;
+    if (next == kind::regional) ++regionals_;
+    last_ = next;
+  }
+
+  kind last_ = kind::other;
+  int regionals_ = 0;
+  bool after_pictograph_ = false;   // a pictograph, then only marks
+  bool joined_pictograph_ = false;  // the same, then the joiner just read
+};
+
+/// An invalid byte stands alone, like a control character.
+[[nodiscard]] inline grapheme_class grapheme_class_of(const code_point& point) {
+  return point.valid ? grapheme_class_of(point.value) : grapheme_class::control;
+}
+
+/// True if the code point at `at` belongs to whatever character stands before it.
+[[nodiscard]] inline bool is_attached(std::string_view text, std::size_t at) {
+  const code_point point = decode(text, at);
+  if (!point.valid || point.value < 0x80) return false;
+  const grapheme_class kind = grapheme_class_of(point.value);
+  return kind == grapheme_class::extend || kind == grapheme_class::joiner ||
+         kind == grapheme_class::spacing;
+}
+
+}  // namespace detail
+
+/// The end of the extended grapheme cluster that begins at `at`, itself such a boundary. CR LF is
+/// one cluster, an invalid byte too. At the end of the text: its size. Cost: O(cluster).
+[[nodiscard]] inline std::size_t next_grapheme(std::string_view text, std::size_t at) {
+  const code_point first = decode(text, at);
+  std::size_t end = at + first.length;
+  if (end >= text.size()) return text.size();
+  if (first.value == '\r') return text[end] == '\n' ? end + 1 : end;
+  if (first.value < 0x80 && static_cast<unsigned char>(text[end]) < 0x80) return end;
+
+  detail::grapheme_state state(detail::grapheme_class_of(first));
+  while (end < text.size()) {
+    const code_point next = decode(text, end);
+    if (!state.joins(detail::grapheme_class_of(next))) break;
+    end += next.length;
+  }
+  return end;
+}
+
+namespace detail {
+
+/// True if a mark sits on the white space at `at`; nothing sits on a line end or tab.
+[[nodiscard]] inline bool carries_mark(std::string_view text, std::size_t at,
+                                       const code_point& space) {
+  return grapheme_class_of(space) != grapheme_class::control &&
+         is_attached(text, at + space.length);
+}
+
+/// The white space that ends at `at` and is a character of its own; 0 if there is none.
+[[nodiscard]] inline std::size_t white_space_before(std::string_view text, std::size_t begin,
+                                                    std::size_t at) {
+  const code_point space = decode_before(text, begin, at);
+  if (!space.valid || !is_white_space(space.value)) return 0;
+  const code_point left = decode_before(text, begin, at - space.length);
+  const bool joined = grapheme_class_of(left) == grapheme_class::prepend &&
+                      grapheme_class_of(space) != grapheme_class::control;
+  return joined ? 0 : space.length;
+}
+
+}  // namespace detail
+
+/// The range without the white space at its two ends. A space that carries a mark, or belongs to
+/// the character before it, stays. The ends of `range` are grapheme boundaries. A blank range gives
+/// an empty one at its end. Cost: O(white space taken off).
+[[nodiscard]] inline byte_range trim(std::string_view text, byte_range range) {
+  text = text.substr(0, range.end);
+  while (range.begin < range.end) {
+    const code_point point = decode(text, range.begin);
+    if (!is_white_space(point.value) || detail::carries_mark(text, range.begin, point)) break;
+    range.begin += point.length;
+  }
+  while (range.end > range.begin) {
+    const std::size_t length = detail::white_space_before(text, range.begin, range.end);
+    if (length == 0) break;
+    range.end -= length;
+  }
+  return range;
+}
+
+// ---- folding ------------------------------------------------------------------------------------
+
+/// Text in the form in which terms are compared: case folded; with ICU also NFKC_Casefold, which
+/// unites compatibility forms and drops what is invisible. ASCII becomes lower case either way. An
+/// invalid byte becomes U+FFFD, which is no letter and so separates terms.
+///
+/// "Stra\xC3\x9F" "e PAY-042" gives "strasse pay-042". Cost: O(bytes).
+[[nodiscard]] inline std::string fold(std::string_view text);
+
+namespace detail {
+
+inline void append_casefold(std::string& out, std::string_view text) {
+  for (std::size_t at = 0; at < text.size();) {
+    const code_point point = decode(text, at);
+    append_folded(out, point.value);
+    at += point.length;
+  }
+}
+
+#if RAG_RETRIEVE_USE_ICU
+
+[[nodiscard]] inline std::u16string utf16_of(std::string_view text) {
+  std::u16string out;
+  out.reserve(text.size());
+  for (std::size_t at = 0; at < text.size();) {
+    const code_point point = decode(text, at);
+    if (point.value < 0x10000) {
+      out += static_cast<char16_t>(point.value);
+    } else {
+      out += static_cast<char16_t>(0xD7C0 + (point.value >> 10));
+      out += static_cast<char16_t>(0xDC00 + (point.value & 0x3FF));
+    }
+    at += point.length;
+  }
+  return out;
+}
+
+inline void append_utf16(std::string& out, std::u16string_view text) {
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    char32_t value = text[at];
+    if ((value & 0xFC00) == 0xD800 && at + 1 < text.size()) {
+      value = 0x10000 + ((value & 0x3FF) << 10) + (text[++at] & 0x3FFU);
+    }
+    append_utf8(out, value);
+  }
+}
+
+/// Case folding and compatibility normalising in one step. Where ICU has no data: case alone.
+inline void append_nfkc_casefold(std::string& out, std::string_view text) {
+  UErrorCode status = U_ZERO_ERROR;
+  const UNormalizer2* const folding = unorm2_getNFKCCasefoldInstance(&status);
+  if (U_FAILURE(status)) return append_casefold(out, text);
+
+  const std::u16string wide = utf16_of(text);
+  std::u16string folded(wide.size() + wide.size() / 2 + 16, u'\0');
+  const auto run = [&] {
+    status = U_ZERO_ERROR;
+    return unorm2_normalize(folding, wide.data(), static_cast<std::int32_t>(wide.size()),
+                            folded.data(), static_cast<std::int32_t>(folded.size()), &status);
+  };
+  std::int32_t length = run();
+  if (status == U_BUFFER_OVERFLOW_ERROR) {
+    folded.resize(static_cast<std::size_t>(length) + 1);
+    length = run();
+  }
+  if (U_FAILURE(status)) return append_casefold(out, text);
+  append_utf16(out, std::u16string_view(folded).substr(0, static_cast<std::size_t>(length)));
+}
+
+/// Where a piece of at least `size` bytes ends: before an ASCII character, with which nothing to
+/// its left combines.
+[[nodiscard]] inline std::size_t end_of_piece(std::string_view text, std::size_t at,
+                                              std::size_t size) {
+  if (text.size() - at <= size) return text.size();
+  at += size;
+  while (at < text.size() && static_cast<unsigned char>(text[at]) >= 0x80) ++at;
+  return at;
+}
+
+inline void append_unicode_folded(std::string& out, std::string_view text) {
+  constexpr std::size_t piece = std::size_t{1} << 20;  // lengths in ICU are 32-bit
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = end_of_piece(text, at, piece);
+    append_nfkc_casefold(out, text.substr(at, end - at));
+    at = end;
+  }
+}
+
+#else
+
+inline void append_unicode_folded(std::string& out, std::string_view text) {
+  append_casefold(out, text);
+}
+
+#endif
+
+}  // namespace detail
+
+inline std::string fold(std::string_view text) {
+  std::string out(text);
+  unsigned seen = 0;
+  for (char& c : out) {
+    seen |= static_cast<unsigned char>(c);
+    c = detail::ascii_lower(c);
+  }
+  if (seen < 0x80) return out;
+  out.clear();
+  detail::append_unicode_folded(out, text);
+  return out;
+}
+
+// ---- lines and paragraphs -----------------------------------------------------------------------
+
+/// One line of a text.
+struct text_line {
+  byte_range content;    ///< without the line end
+  std::size_t next = 0;  ///< where the following line begins; the text's size after the last
+};
+
+namespace detail {
+
+/// True if one of the eight bytes is LF or CR: x - 1 borrows into the top bit where x is zero.
+[[nodiscard]] inline bool holds_line_end(const char* eight) {
+  constexpr std::uint64_t ones = 0x0101010101010101U;
+  std::uint64_t bytes = 0;
+  std::memcpy(&bytes, eight, sizeof bytes);
+  const auto holds_zero = [](std::uint64_t x) { return (x - ones) & ~x & (ones << 7); };
+  return (holds_zero(bytes ^ (ones * '\n')) | holds_zero(bytes ^ (ones * '\r'))) != 0;
+}
+
+}  // namespace detail
+
+/// The line that begins at `begin`. It ends at LF, CR LF or CR. Cost: O(line).
+[[nodiscard]] inline text_line line_at(std::string_view text, std::size_t begin) {
+  begin = (std::min)(begin, text.size());
+  std::size_t end = begin;
+  while (text.size() - end >= 8 && !detail::holds_line_end(text.data() + end)) end += 8;
+  while (end < text.size() && text[end] != '\n' && text[end] != '\r') ++end;
+  if (end == text.size()) return {{begin, end}, end};
+  const bool pair = text[end] == '\r' && end + 1 < text.size() && text[end + 1] == '\n';
+  return {{begin, end}, end + (pair ? 2 : 1)};
+}
+
+/// The paragraphs of a part of a text, in order: what blank lines separate, trimmed, never blank.
+/// The ends of `within` are grapheme boundaries. Cost: O(bytes).
+[[nodiscard]] inline std::vector<byte_range> paragraph_ranges(std::string_view text,
+                                                              byte_range within) {
+  std::vector<byte_range> paragraphs;
+  text = text.substr(0, within.end);
+  const auto close = [&](std::size_t begin, std::size_t end) {
+    const byte_range paragraph = trim(text, {begin, end});
+    if (!paragraph.empty()) paragraphs.push_back(paragraph);
+  };
+  std::size_t begin = within.begin;
+  for (std::size_t at = within.begin; at < text.size();) {
+    const text_line line = line_at(text, at);
+    if (trim(text, line.content).empty()) {
+      close(begin, at);
+      begin = line.next;
+    }
+    at = line.next;
+  }
+  close(begin, text.size());
+  return paragraphs;
+}
+
+// ---- sentences ----------------------------------------------------------------------------------
+
+/// How text is split into sentences.
+struct sentence_options {
+  std::vector<std::string> abbreviations = {};  ///< more of them, as one word each: never the end
+  bool newline_ends_sentence = false;           ///< true: for text with one statement a line
+};
+
+namespace detail {
+
+// -- blocks: the lines within which a sentence may run
+
+enum class line_kind { blank, text, heading, item, row, rule, fence };
+
+struct fence_mark {
+  char mark = 0;           // '`' or '~'; zero: none
+  std::size_t length = 0;  // at least three
+};
+
+[[nodiscard]] inline std::size_t run_length(std::string_view line, std::size_t at, char c) {
+  std::size_t end = at;
+  while (end < line.size() && line[end] == c) ++end;
+  return end - at;
+}
+
+[[nodiscard]] inline bool is_blank_at(std::string_view line, std::size_t at) {
+  return at >= line.size() || line[at] == ' ' || line[at] == '\t';
+}
+
+/// The fence that a line opens or closes.
+[[nodiscard]] inline fence_mark fence_of(std::string_view line) {
+  const std::size_t at = run_length(line, 0, ' ');
+  if (at > 3 || at >= line.size() || (line[at] != '`' && line[at] != '~')) return {};
+  const std::size_t length = run_length(line, at, line[at]);
+  if (length < 3) return {};
+  const std::string_view rest = line.substr(at + length);
+  if (line[at] == '`' && rest.find('`') != std::string_view::npos) return {};
+  return {line[at], length};
+}
+
+/// True if the line closes the open fence: the same mark, at least as often, and nothing else.
+[[nodiscard]] inline bool closes(std::string_view line, const fence_mark& open) {
+  const fence_mark mark = fence_of(line);
+  return mark.mark == open.mark && mark.length >= open.length &&
+         line.find_last_not_of(" \t") < run_length(line, 0, ' ') + mark.length;
+}
+
+/// The number of digits and its mark at the begin of "12. " or "12) ", else 0.
+[[nodiscard]] inline std::size_t numbered_marker(std::string_view line, std::size_t at) {
+  std::size_t digits = 0;
+  while (at + digits < line.size() && digits < 10 && is_ascii_digit(byte_at(line, at + digits))) {
+    ++digits;
+  }
+  if (digits == 0 || digits > 9 || at + digits >= line.size()) return 0;
+  const char mark = line[at + digits];
+  return (mark == '.' || mark == ')') && is_blank_at(line, at + digits + 1) ? digits + 1 : 0;
+}
+
+[[nodiscard]] constexpr bool is_bullet(char32_t value) {
+  return value == 0x2022 || value == 0x2043 || value == 0x2023 || value == 0x25E6 ||
+         value == 0x25AA || value == 0x25CF || value == 0x2219;
+}
+
+/// A list item. Inside a paragraph only the number 1 opens one, so that a wrapped line that begins
+/// with a year does not.
+[[nodiscard]] inline bool opens_item(std::string_view line, std::size_t at, bool in_paragraph) {
+  const char c = line[at];
+  if ((c == '-' || c == '*' || c == '+') && is_blank_at(line, at + 1)) return true;
+  const std::size_t marker = numbered_marker(line, at);
+  if (marker != 0) return !in_paragraph || (marker == 2 && c == '1');
+  return static_cast<unsigned char>(c) >= 0x80 && is_bullet(decode(line, at).value);
+}
+
+/// "---", "* * *", "===": one mark, at least three times (a setext underline: once), and blanks.
+[[nodiscard]] inline bool is_rule(std::string_view line, std::size_t at, bool in_paragraph) {
+  const char mark = line[at];
+  if (mark != '-' && mark != '*' && mark != '_' && mark != '=') return false;
+  std::size_t count = 0;
+  for (char c : line.substr(at)) {
+    if (c == mark) ++count;
+    else if (c != ' ' && c != '\t') return false;
+  }
+  return count >= 3 || (in_paragraph && (mark == '-' || mark == '=') && count > 0 &&
+                        run_length(line, at, mark) == count);
+}
+
+[[nodiscard]] inline bool is_heading(std::string_view line, std::size_t at) {
+  const std::size_t marks = run_length(line, at, '#');
+  return at <= 3 && marks >= 1 && marks <= 6 && is_blank_at(line, at + marks);
+}
+
+[[nodiscard]] inline line_kind kind_of(std::string_view line, bool in_paragraph) {
+  if (trim(line, {0, line.size()}).empty()) return line_kind::blank;
+  const std::size_t at = line.find_first_not_of(" \t");
+  if (at == std::string_view::npos) return line_kind::text;
+  if (fence_of(line).mark != 0) return line_kind::fence;
+  if (is_heading(line, at)) return line_kind::heading;
+  if (is_rule(line, at, in_paragraph)) return line_kind::rule;
+  if (line[at] == '|') return line_kind::row;
+  return opens_item(line, at, in_paragraph) ? line_kind::item : line_kind::text;
+}
+
+/// Calls visit(block, is_code) for each run of lines that no sentence crosses.
+template <class Visit>
+void for_each_block(std::string_view text, byte_range within, bool line_by_line, Visit&& visit) {
+  std::size_t begin = within.begin;  // of the open block
+  line_kind open = line_kind::blank;
+  fence_mark fence;
+  const auto close = [&](std::size_t end, line_kind next) {
+    const byte_range block = trim(text, {begin, end});
+    if (!block.empty()) visit(block, open == line_kind::fence);
+    begin = end;
+    open = next;
+  };
+  for (std::size_t at = within.begin; at < within.end;) {
+    const text_line line = line_at(text, at);
+    const std::string_view content = slice(text, line.content);
+    if (fence.mark != 0) {
+      if (closes(content, fence)) {
+        close(line.next, line_kind::blank);
+        fence = {};
+      } else if (trim(text, line.content).empty()) {
+        close(at, line_kind::fence);
+      }
+      at = line.next;
+      continue;
+    }
+    const line_kind kind = kind_of(content, open == line_kind::text);
+    const bool underline = kind == line_kind::rule && open == line_kind::text;
+    const bool continued = kind == line_kind::text && open != line_kind::blank;
+    if (!underline && !continued) close(at, kind);
+    if (kind == line_kind::fence) fence = fence_of(content);
+    const bool alone = kind == line_kind::heading || kind == line_kind::row ||
+                       kind == line_kind::rule || kind == line_kind::blank;
+    if (alone || (line_by_line && kind != line_kind::fence)) close(line.next, line_kind::blank);
+    at = line.next;
+  }
+  close(within.end, line_kind::blank);
+}
+
+// -- words that a full stop belongs to; each list is sorted
+
+/// A name follows: never the end of a sentence.
+inline constexpr std::string_view titles[] = {
+    "adm",  "asst", "avv", "brig", "capt", "cmdr",   "col",  "cpl",  "dott", "dr", "fr",
+    "gen",  "gov",  "herr", "hon", "hr",   "ing",    "lt",   "maj",  "messrs", "mlle",
+    "mme",  "mr",   "mrs", "ms",   "mt",   "pres",   "prof", "rep",  "rev",  "sen", "sgt",
+    "sig",  "st",   "supt"};
+
+/// Goes on by its meaning: never the end.
+inline constexpr std::string_view inner_words[] = {
+    "adj", "approx", "bzw", "ca",   "cf",   "d.h", "e.g", "esp", "evtl", "ggf",
+    "i.e", "incl",   "med", "resp", "univ", "vgl", "viz", "vs",  "z.b"};
+
+/// A number follows: not the end before a number.
+inline constexpr std::string_view reference_words[] = {
+    "app",  "apr",  "art", "aug", "ch",   "chap", "dec", "eq",  "eqs", "ext", "feb",
+    "fig",  "figs", "ft",  "jan", "jul",  "jun",  "lb",  "lbs", "no",  "nos", "nov",
+    "nr",   "n\xC2\xB0",   "n\xC2\xBA",   "oct",  "oz",  "p",   "para", "pp", "ref",
+    "refs", "sec",  "sect", "sep", "sept", "str", "vol", "vols"};
+
+/// May stand last, but often do not: the end only before a usual opening word.
+inline constexpr std::string_view optional_words[] = {
+    "al", "assn", "ave", "blvd", "bros", "co", "corp", "dept", "ed", "eds",
+    "est", "inc", "jr", "ltd", "rd", "sr"};
+
+/// Times and eras, often the last words of a sentence.
+inline constexpr std::string_view time_words[] = {"a.d", "a.m", "b.c", "b.c.e", "c.e", "p.m"};
+
+/// Words that often open an English sentence and seldom follow an abbreviation inside one.
+inline constexpr std::string_view opening_words[] = {
+    "A",       "About", "After", "All",   "Also",  "An",     "And",   "Are",   "As",   "At",
+    "Both",    "But",   "By",    "Can",   "Did",   "Do",     "Does",  "Each",  "Even", "Every",
+    "For",     "From",  "Had",   "Has",   "Have",  "He",     "Her",   "Here",  "His",  "How",
+    "However", "I",     "If",    "In",    "Is",    "It",     "Its",   "Just",  "Let",  "Many",
+    "May",     "Maybe", "More",  "Most",  "My",    "Next",   "No",    "Not",   "Now",  "Of",
+    "On",      "Once",  "One",   "Only",  "Or",    "Other",  "Our",   "Please", "Several", "She",
+    "Since",   "So",    "Some",  "Such",  "That",  "The",    "Their", "Then",  "There", "These",
+    "They",    "This",  "Those", "Thus",  "To",    "Today",  "Under", "Until", "Use",  "Was",
+    "We",      "Were",  "What",  "When",  "Where", "Which",  "While", "Who",   "Why",  "Will",
+    "With",    "You",   "Your"};
+
+/// Words with which a time can open a sentence.
+inline constexpr std::string_view time_openers[] = {"after", "around", "at",    "before", "by",
+                                                    "from",  "in",     "on",    "since",  "until"};
+
+template <std::size_t Count>
+[[nodiscard]] constexpr bool holds(const std::string_view (&list)[Count], std::string_view word) {
+  return std::binary_search(std::begin(list), std::end(list), word);
+}
+
+// -- characters that matter
+
+enum class mark_kind : std::uint8_t {
+  none,
+  stop,  // one full stop
+  dots,  // an ellipsis, tight or spaced
+  ask,   // ! or ? and runs with them
+  full,  // ends a sentence even without a space behind it: CJK, danda, Arabic and others
+};
+
+[[nodiscard]] constexpr bool is_full_mark(char32_t v) {
+  return v == 0x3002 || v == 0xFF01 || v == 0xFF0E || v == 0xFF1F || v == 0xFF61 ||  // CJK
+         v == 0x0964 || v == 0x0965 ||                                               // danda
+         v == 0x061F || v == 0x06D4 ||                                               // Arabic
+         v == 0x0589 || v == 0x1362 || v == 0x1367 || v == 0x1368 ||  // Armenian, Ethiopic
+         v == 0x17D4 || v == 0x17D5 || v == 0x104A || v == 0x104B ||  // Khmer, Myanmar
+         v == 0x1803 || v == 0x1809;                                  // Mongolian
+}
+
+[[nodiscard]] constexpr mark_kind mark_of(char32_t v) {
+  if (v == '.') return mark_kind::stop;
+  if (v == '!' || v == '?' || v == 0x37E || v == 0x203C || v == 0x203D ||
+      (v >= 0x2047 && v <= 0x2049)) {
+    return mark_kind::ask;
+  }
+  if (v == 0x2026) return mark_kind::dots;
+  return is_full_mark(v) ? mark_kind::full : mark_kind::none;
+}
+
+/// Quotes open in one language and close in another.
+[[nodiscard]] constexpr bool is_quote(char32_t v) {
+  return v == '"' || v == '\'' || v == 0xAB || v == 0xBB || (v >= 0x2018 && v <= 0x201F) ||
+         v == 0x2039 || v == 0x203A;
+}
+
+/// Marks of Markdown that wrap words.
+[[nodiscard]] constexpr bool is_emphasis(char32_t v) {
+  return v == '*' || v == '_' || v == '~' || v == '`';
+}
+
+/// What may stand between a mark and the end of its sentence.
+[[nodiscard]] constexpr bool is_closer(char32_t v) {
+  return v == ')' || v == ']' || v == '}' || is_quote(v) || is_emphasis(v) || v == 0xFF09 ||
+         v == 0xFF3D || v == 0xFF5D || v == 0xFF02 || v == 0xFF63 ||
+         (v >= 0x3009 && v <= 0x301B && v % 2 == 1 && v != 0x3013);
+}
+
+/// What may stand before the first word of a sentence.
+[[nodiscard]] constexpr bool is_opener(char32_t v) {
+  return v == '(' || v == '[' || v == '{' || v == '<' || v == '-' || v == '/' || v == '$' ||
+         is_quote(v) || is_emphasis(v) || v == 0xBF || v == 0xA1 || v == 0x2013 || v == 0x2014 ||
+         v == 0xFF08 || v == 0xFF3B || v == 0xFF62 ||
+         (v >= 0x3008 && v <= 0x301A && v % 2 == 0 && v != 0x3012);
+}
+
+/// The bytes with which a mark, bullet, list marker or code span may begin or end: most text is
+/// passed over by this one look.
+[[nodiscard]] constexpr std::array<bool, 256> make_stops() {
+  std::array<bool, 256> stops{};
+  for (char c : {'.', '!', '?', ')', '`'}) stops[static_cast<unsigned char>(c)] = true;
+  for (unsigned lead : {0xCDU, 0xD6U, 0xD8U, 0xDBU, 0xE0U, 0xE1U, 0xE2U, 0xE3U, 0xEFU}) {
+    stops[lead] = true;
+  }
+  return stops;
+}
+inline constexpr std::array<bool, 256> stops = make_stops();
+
+/// A run of marks and what closes behind it.
+struct mark_run {
+  mark_kind kind = mark_kind::none;
+  std::size_t begin = 0;
+  std::size_t end = 0;     // of the marks
+  std::size_t closed = 0;  // of the closers and footnote numbers behind them
+  std::size_t dots = 0;    // how many full stops
+  bool spaced = false;     // ". . ."
+};
+
+/// What stands behind a run of marks.
+struct follower {
+  std::size_t at = 0;    // the first character that is no white space
+  std::size_t word = 0;  // the first that is no opener either
+  code_point first;      // the character there
+  bool space = false;    // white space lies between
+  bool code = false;     // it opens a code span
+};
+
+/// The marker of a list: "2.)" after "1.)", "b." after "a.", or the bullet once more.
+struct list_marker {
+  std::string text;
+  std::size_t head = 0;  // bytes before its first '.' or ')'
+  std::size_t size = 0;  // in bytes; 0: no list
+  bool bullet = false;
+};
+
+/// Reads "7.", "7)", "7.)", "(7)", "b." or a bullet and says how the list goes on.
+[[nodiscard]] inline list_marker next_marker(std::string_view text, std::size_t begin) {
+  const code_point first = decode(text, begin);
+  if (is_bullet(first.value)) {
+    return {std::string(text.substr(begin, first.length)), 0, first.length, true};
+  }
+  std::string next;
+  std::size_t at = begin;
+  if (first.value == '(') next += text[at++];
+  const std::size_t digits = at;
+  std::size_t number = 0;
+  while (at < text.size() && at - digits < 4 && is_ascii_digit(byte_at(text, at))) {
+    number = number * 10 + (byte_at(text, at++) - '0');
+  }
+  if (at > digits) {
+    next += text_of(number + 1);
+  } else if (at < text.size() && text[at] >= 'a' && text[at] <= 'y') {
+    next += static_cast<char>(text[at++] + 1);
+  } else {
+    return {};
+  }
+  const std::size_t head = next.size();
+  const std::size_t mark = at;
+  while (at < text.size() && at - mark < 2 && (text[at] == '.' || text[at] == ')')) ++at;
+  if (at == mark || at >= text.size() || text[at] != ' ') return {};
+  next += text.substr(mark, at - mark);
+  return {next, head, next.size(), false};
+}
+
+/// Splits one block. Every step moves forward; looking back is bounded by `longest` bytes.
+class sentence_scanner {
+ public:
+  sentence_scanner(std::string_view text, byte_range block, std::span<const std::string> extra,
+                   std::vector<byte_range>& out)
+      : text_(text.substr(0, block.end)),
+        sentence_(block.begin),
+        first_word_(block.begin),
+        list_(next_marker(text_, block.begin)),
+        extra_(extra),
+        out_(out) {}
+
+  void run() {
+    for (std::size_t at = sentence_; at < text_.size();) {
+      at = stops[byte_at(text_, at)] ? step(at) : at + 1;
+    }
+    cut(text_.size());
+  }
+
+  /// Bytes looked at beyond the one pass, which a test compares with the length of the text.
+  [[nodiscard]] std::size_t extra_work() const { return work_; }
+
+ private:
+  static constexpr std::size_t longest = 24;  // bytes of the longest word that is looked up
+
+  /// Handles what begins at a byte that may matter; returns where to go on.
+  std::size_t step(std::size_t at) {
+    if (text_[at] == '`') return end_of_code(at);
+    if (const std::size_t after = list_item(at)) return after;
+    if (const code_point point = decode(text_, at); mark_of(point.value) == mark_kind::none) {
+      return at + point.length;
+    }
+    const mark_run run = read_run(at);
+    if (splits_off_first_dot(run)) {
+      cut(run.begin + 1);
+    } else if (ends_sentence(run)) {
+      cut(run.closed);
+    }
+    return run.closed;
+  }
+
+  void cut(std::size_t end) {
+    const byte_range sentence = trim(text_, {sentence_, end});
+    work_ += end - sentence_ - sentence.size();
+    if (!sentence.empty()) out_.push_back(sentence);
+    sentence_ = first_word_ = end;
+  }
+
+  // -- reading
+
+  /// Past a code span, whose marks end nothing but for one that stands last in it; past the quotes
+  /// alone if they open none. A failed search is remembered for its length, so that each length is
+  /// searched for in vain only once.
+  std::size_t end_of_code(std::size_t at) {
+    const std::size_t length = run_length(text_, at, '`');
+    std::size_t from = at + length;
+    if (length >= unclosed_.size() || unclosed_[length]) return from;
+    while ((from = text_.find('`', from)) != std::string_view::npos) {
+      const std::size_t closing = run_length(text_, from, '`');
+      if (closing == length) {
+        work_ += from - at;
+        const bool marked = mark_of(byte_at(text_, from - 1)) != mark_kind::none;
+        return marked ? from - 1 : from + closing;
+      }
+      from += closing;
+    }
+    unclosed_[length] = true;
+    work_ += text_.size() - at;
+    return at + length;
+  }
+
+  mark_run read_run(std::size_t at) {
+    mark_run run;
+    run.begin = run.end = at;
+    for (;;) {
+      const code_point point = decode(text_, run.end);
+      const mark_kind kind = mark_of(point.value);
+      if (kind == mark_kind::none) break;
+      run.dots += kind == mark_kind::stop ? 1 : 0;
+      run.kind = (std::max)(run.kind, run.dots > 1 ? mark_kind::dots : kind);
+      run.end += point.length;
+    }
+    if (run.kind == mark_kind::stop) read_spaced_dots(run);
+    run.closed = end_of_closers(run.end);
+    work_ += run.closed - at;
+    return run;
+  }
+
+  /// ". . ." is one mark.
+  void read_spaced_dots(mark_run& run) const {
+    while (text_.substr(run.end).starts_with(" .")) {
+      run.end += 2;
+      ++run.dots;
+      run.spaced = true;
+      run.kind = mark_kind::dots;
+    }
+  }
+
+  /// Quotes and brackets, and numbers of footnotes: "end.)" or "end.[12]".
+  std::size_t end_of_closers(std::size_t at) const {
+    for (;;) {
+      const code_point point = decode(text_, at);
+      if (point.value == '[') {
+        std::size_t end = at + 1;
+        while (end < text_.size() && end - at < 5 && is_ascii_digit(byte_at(text_, end))) ++end;
+        if (end == at + 1 || end >= text_.size() || text_[end] != ']') return at;
+        at = end + 1;
+      } else if (is_closer(point.value)) {
+        at += point.length;
+      } else {
+        return at;
+      }
+    }
+  }
+
+  follower read_follower(std::size_t at) {
+    constexpr std::size_t most_openers = 8;
+    follower next;
+    next.at = at;
+    for (;;) {
+      const code_point point = decode(text_, next.at);
+      if (!is_white_space(point.value)) break;
+      next.at += point.length;
+      next.space = true;
+    }
+    next.word = next.at;
+    for (std::size_t count = 0; count < most_openers; ++count) {
+      next.first = decode(text_, next.word);
+      const bool gap = count > 0 && next.first.value == ' ';
+      if (!gap && !is_opener(next.first.value)) break;
+      next.code = next.code || next.first.value == '`';
+      next.word += next.first.length;
+    }
+    work_ += next.word - at;
+    return next;
+  }
+
+  /// The word before `at`, up to white space or an opening mark; empty if it is longer than any
+  /// that is looked up.
+  std::string_view word_before(std::size_t at) {
+    std::size_t begin = at;
+    while (begin > sentence_) {
+      const code_point point = decode_before(text_, sentence_, begin);
+      if (is_white_space(point.value) || is_opener(point.value) || is_bullet(point.value)) break;
+      begin -= point.length;
+      if (at - begin > longest) return {};
+    }
+    work_ += at - begin;
+    return text_.substr(begin, at - begin);
+  }
+
+  std::string_view word_at(std::size_t at) const {
+    std::size_t end = at;
+    while (end < text_.size() && end - at < longest && is_ascii_letter(byte_at(text_, end))) ++end;
+    return text_.substr(at, end - at);
+  }
+
+  /// Where the first word of the open sentence begins, a bullet left out.
+  std::size_t opening_word() const {
+    const std::size_t bound = (std::min)(text_.size(), sentence_ + longest);
+    std::size_t at = sentence_;
+    while (at < bound) {
+      const code_point point = decode(text_, at);
+      const bool bullet = is_bullet(point.value) || point.value == '-' || point.value == '*' ||
+                          point.value == '+';
+      if (!bullet && !is_white_space(point.value)) break;
+      at += point.length;
+    }
+    return at;
+  }
+
+  // -- deciding
+
+  bool ends_sentence(const mark_run& run) {
+    if (run.closed >= text_.size()) return false;  // the block ends here anyway
+    if (!has_word_before(run.begin) || is_attached(text_, run.closed)) return false;
+    if (in_brackets(run)) return false;
+    const follower next = read_follower(run.closed);
+    if (run.kind == mark_kind::full) return ends_full(run, next);
+    if (!next.space || !may_open(next)) return false;
+    if (run.kind == mark_kind::dots) return ends_dots(run, next);
+    if (run.kind == mark_kind::ask) return true;
+    return ends_stop(run, next);
+  }
+
+  /// A sentence needs a word. The cursor only moves forward.
+  bool has_word_before(std::size_t at) {
+    while (first_word_ < at) {
+      const char32_t byte = byte_at(text_, first_word_);
+      if (byte >= 0x80 || is_letter_or_digit(byte)) return true;
+      ++first_word_;
+      ++work_;
+    }
+    return false;
+  }
+
+  /// "[...]" and "(!)" are remarks.
+  bool in_brackets(const mark_run& run) const {
+    if (run.begin == sentence_ || run.closed == run.end) return false;
+    const char left = text_[run.begin - 1];
+    return left == '(' || left == '[';
+  }
+
+  /// True if a sentence can begin so: not with a small letter or with a mark that goes on. A code
+  /// span may, whatever it begins with.
+  bool may_open(const follower& next) const {
+    const char32_t first = next.first.value;
+    if (is_lower_case(first)) return next.code;
+    return first != ',' && first != ';' && first != ':' && first != ')' &&
+           mark_of(decode(text_, next.at).value) == mark_kind::none;
+  }
+
+  bool ends_full(const mark_run& run, const follower& next) const {
+    const char32_t first = next.first.value;
+    if (next.space) return true;
+    // A full-width full stop is a decimal point too.
+    const bool point = decode(text_, run.begin).value == 0xFF0E;
+    if (point && is_letter_or_digit(first) && !is_unspaced(first)) return false;
+    // A quotation goes on with the Hiragana particle behind its closing mark.
+    const bool hiragana = first >= 0x3041 && first <= 0x309F;
+    return run.closed == run.end || !hiragana;
+  }
+
+  /// An ellipsis ends a sentence before a capital; "I" is one anyway and proves nothing.
+  bool ends_dots(const mark_run& run, const follower& next) const {
+    return run.dots > 3 || word_at(next.word) != "I";
+  }
+
+  /// "word. . . . The": the first dot ends the sentence, the other three open the next.
+  bool splits_off_first_dot(const mark_run& run) {
+    if (!run.spaced || run.dots != 4 || run.closed > run.end) return false;
+    if (run.begin == sentence_ || text_[run.begin - 1] == ' ') return false;
+    const follower next = read_follower(run.closed);
+    return next.space && may_open(next);
+  }
+
+  /// The case of a single full stop before what may open a sentence.
+  bool ends_stop(const mark_run& run, const follower& next) {
+    const std::string_view word = word_before(run.begin);
+    if (word.empty()) return true;
+    if (is_item_number(word)) return false;
+    if (!extra_.empty() && std::binary_search(extra_.begin(), extra_.end(), fold(word))) {
+      return false;
+    }
+    char buffer[longest] = {};
+    const std::string_view lower = lower_case(word, buffer);
+    if (holds(titles, lower) || holds(inner_words, lower)) return false;
+    if (holds(reference_words, lower)) return !is_number(next);
+    if (holds(time_words, lower)) return ends_time(next, lower.ends_with('m'));
+    const bool uncertain = holds(optional_words, lower) || is_initial(word, next) ||
+                           is_acronym(word);
+    return !uncertain || opens_sentence(next);
+  }
+
+  static std::string_view lower_case(std::string_view word, char (&buffer)[longest]) {
+    std::transform(word.begin(), word.end(), std::begin(buffer), ascii_lower);
+    return {buffer, word.size()};
+  }
+
+  /// A usual opening word, but no initial such as in "J. A. Smith".
+  bool opens_sentence(const follower& next) const {
+    return holds(opening_words, word_at(next.word)) && !is_dotted_letter(next);
+  }
+
+  /// One letter and a full stop.
+  bool is_dotted_letter(const follower& next) const {
+    const std::size_t end = next.word + next.first.length;
+    return is_letter_or_digit(next.first.value) && end < text_.size() && text_[end] == '.';
+  }
+
+  /// Digits, or a Roman numeral of at least two letters.
+  bool is_number(const follower& next) const {
+    const std::string_view word = word_at(next.word);
+    return is_ascii_digit(next.first.value) ||
+           (word.size() > 1 && word.find_first_not_of("IVXLC") == std::string_view::npos);
+  }
+
+  /// The first word of a sentence, if it only numbers it: "1", "1.2", "b", "iv".
+  bool is_item_number(std::string_view word) const {
+    if (word.data() != text_.data() + opening_word()) return false;
+    if (word.size() == 1) return is_letter_or_digit(byte_at(word, 0));
+    if (word.find_first_not_of("ivx") == std::string_view::npos) return word.size() <= 5;
+    const bool digits = word.find_first_not_of("0123456789.") == std::string_view::npos;
+    return digits && (word.size() <= 3 || word.find('.') != std::string_view::npos);
+  }
+
+  /// A time ends a sentence before a usual opening word; a time of day before a title too and an
+  /// era before any capital, unless it opened the sentence itself: "At 5 a.m. Mr. Smith left."
+  bool ends_time(const follower& next, bool of_day) const {
+    if (opens_sentence(next)) return true;
+    char buffer[longest] = {};
+    const std::string_view after = word_at(next.word);
+    if (of_day ? !holds(titles, lower_case(after, buffer)) : after.empty()) return false;
+    return !holds(time_openers, lower_case(word_at(opening_word()), buffer));
+  }
+
+  /// "J" of "J. Smith", or "z" of "z. B.". A small letter of ASCII alone is a variable.
+  bool is_initial(std::string_view word, const follower& next) const {
+    const code_point letter = decode(word, 0);
+    if (letter.length != word.size() || !is_letter_or_digit(letter.value)) return false;
+    if (letter.value < 0x80 && !(letter.value >= 'A' && letter.value <= 'Z')) {
+      return is_ascii_letter(letter.value) && is_dotted_letter(next);
+    }
+    return !is_unspaced(letter.value);
+  }
+
+  /// Letters, one or two at a time, with full stops between them: "U.S", "Ph.D".
+  static bool is_acronym(std::string_view word) {
+    std::size_t letters = 0;
+    bool inner = false;
+    for (std::size_t at = 0; at < word.size();) {
+      const code_point point = decode(word, at);
+      at += point.length;
+      if (point.value == '.' && letters > 0) {
+        letters = 0;
+        inner = true;
+      } else if (!is_letter_or_digit(point.value) || is_ascii_digit(point.value) ||
+                 ++letters > 2) {
+        return false;
+      }
+    }
+    return inner && letters > 0;
+  }
+
+  // -- lists whose items follow one another inside a block
+
+  /// If the marker of the next item stands around `at`: cuts before it, returns where it ends.
+  std::size_t list_item(std::size_t at) {
+    if (list_.size == 0 || at <= sentence_ + list_.head) return 0;
+    const std::size_t begin = at - list_.head;
+    const char before = text_[begin - 1];
+    if (before != ' ' && before != '\n' && before != '\r') return 0;
+    if (!text_.substr(begin).starts_with(list_.text)) return 0;
+    const std::size_t end = begin + list_.size;
+    if (!list_.bullet && (end >= text_.size() || text_[end] != ' ')) return 0;
+    cut(begin);
+    list_ = next_marker(text_, begin);
+    return end;
+  }
+
+  std::string_view text_;
+  std::size_t sentence_;                  // where the open sentence begins
+  std::size_t first_word_;                // no letter or digit lies between sentence_ and here
+  list_marker list_;                      // the item that would come next
+  std::size_t work_ = 0;                  // see extra_work()
+  std::array<bool, 8> unclosed_{};        // by length: no such run of backquotes follows
+  std::span<const std::string> extra_;    // folded and sorted
+  std::vector<byte_range>& out_;
+};
+
+}  // namespace detail
+
+/// The sentences of a part of a text, in order, trimmed, never blank. Every byte of `within` that
+/// is not white space lies in exactly one; all ends are grapheme boundaries if those of `within`
+/// are.
+///
+/// A sentence ends at . ! ? or their kin in other scripts, with the quotes and brackets that close
+/// behind them, if what follows may open one. It does not end before a small letter, inside
+/// numbers, names of files and hosts, after initials, titles and other abbreviations, or after the
+/// number that opens a list item. A blank line, heading, list item, table row or fence always ends
+/// one; a single line end does not, unless the options say so. Fenced code has no sentences but
+/// what blank lines separate.
+///
+/// "Dr. May saw p. 5. It was short." gives "Dr. May saw p. 5." and "It was short."
+/// Cost: O(bytes).
+[[nodiscard]] inline std::vector<byte_range> sentence_ranges(std::string_view text,
+                                                             byte_range within,
+                                                             const sentence_options& options = {}) {
+  std::vector<byte_range> sentences;
+  within.end = (std::min)(within.end, text.size());
+  within.begin = (std::min)(within.begin, within.end);
+  text = text.substr(0, within.end);
+
+  std::vector<std::string> extra;
+  for (std::string_view word : options.abbreviations) {
+    while (word.ends_with('.')) word.remove_suffix(1);
+    extra.push_back(fold(word));
+  }
+  std::sort(extra.begin(), extra.end());
+
+  detail::for_each_block(text, within, options.newline_ends_sentence,
+                         [&](byte_range block, bool is_code) {
+                           if (is_code) {
+                             sentences.push_back(block);
+                           } else {
+                             detail::sentence_scanner(text, block, extra, sentences).run();
+                           }
+                         });
+  return sentences;
+}
+
+// ---- Unicode tables and their look-up -----------------------------------------------------------
+
+namespace detail {
+
+struct code_range {
+  char32_t first;
+  char32_t last;
+};
+struct strided_range {
+  char32_t first;
+  char32_t last;
+  std::uint8_t step;
+  std::int32_t delta;
+};
+struct long_fold {
+  char32_t from;
+  char32_t to[3];  // zero: unused
+};
+struct grapheme_range {
+  char32_t first;
+  char32_t last;
+  char kind;
+};
+
+// Made by tests/unicode_tables.py from the data files of Unicode 15.0: begin
+/// General categories L, M and N.
+inline constexpr code_range word_table[] = {
+    {0xAA, 0xAA}, {0xB2, 0xB3}, {0xB5, 0xB5}, {0xB9, 0xBA}, {0xBC, 0xBE}, {0xC0, 0xD6},
+    {0xD8, 0xF6}, {0xF8, 0x2C1}, {0x2C6, 0x2D1}, {0x2E0, 0x2E4}, {0x2EC, 0x2EC}, {0x2EE, 0x2EE},
+    {0x300, 0x374}, {0x376, 0x377}, {0x37A, 0x37D}, {0x37F, 0x37F}, {0x386, 0x386}, {0x388, 0x38A},
+    {0x38C, 0x38C}, {0x38E, 0x3A1}, {0x3A3, 0x3F5}, {0x3F7, 0x481}, {0x483, 0x52F}, {0x531, 0x556},
+    {0x559, 0x559}, {0x560, 0x588}, {0x591, 0x5BD}, {0x5BF, 0x5BF}, {0x5C1, 0x5C2}, {0x5C4, 0x5C5},
+    {0x5C7, 0x5C7}, {0x5D0, 0x5EA}, {0x5EF, 0x5F2}, {0x610, 0x61A}, {0x620, 0x669}, {0x66E, 0x6D3},
+    {0x6D5, 0x6DC}, {0x6DF, 0x6E8}, {0x6EA, 0x6FC}, {0x6FF, 0x6FF}, {0x710, 0x74A}, {0x74D, 0x7B1},
+    {0x7C0, 0x7F5}, {0x7FA, 0x7FA}, {0x7FD, 0x7FD}, {0x800, 0x82D}, {0x840, 0x85B}, {0x860, 0x86A},
+    {0x870, 0x887}, {0x889, 0x88E}, {0x898, 0x8E1}, {0x8E3, 0x963}, {0x966, 0x96F}, {0x971, 0x983},
+    {0x985, 0x98C}, {0x98F, 0x990}, {0x993, 0x9A8}, {0x9AA, 0x9B0}, {0x9B2, 0x9B2}, {0x9B6, 0x9B9},
+    {0x9BC, 0x9C4}, {0x9C7, 0x9C8}, {0x9CB, 0x9CE}, {0x9D7, 0x9D7}, {0x9DC, 0x9DD}, {0x9DF, 0x9E3},
+    {0x9E6, 0x9F1}, {0x9F4, 0x9F9}, {0x9FC, 0x9FC}, {0x9FE, 0x9FE}, {0xA01, 0xA03}, {0xA05, 0xA0A},
+    {0xA0F, 0xA10}, {0xA13, 0xA28}, {0xA2A, 0xA30}, {0xA32, 0xA33}, {0xA35, 0xA36}, {0xA38, 0xA39},
+    {0xA3C, 0xA3C}, {0xA3E, 0xA42}, {0xA47, 0xA48}, {0xA4B, 0xA4D}, {0xA51, 0xA51}, {0xA59, 0xA5C},
+    {0xA5E, 0xA5E}, {0xA66, 0xA75}, {0xA81, 0xA83}, {0xA85, 0xA8D}, {0xA8F, 0xA91}, {0xA93, 0xAA8},
+    {0xAAA, 0xAB0}, {0xAB2, 0xAB3}, {0xAB5, 0xAB9}, {0xABC, 0xAC5}, {0xAC7, 0xAC9}, {0xACB, 0xACD},
+    {0xAD0, 0xAD0}, {0xAE0, 0xAE3}, {0xAE6, 0xAEF}, {0xAF9, 0xAFF}, {0xB01, 0xB03}, {0xB05, 0xB0C},
+    {0xB0F, 0xB10}, {0xB13, 0xB28}, {0xB2A, 0xB30}, {0xB32, 0xB33}, {0xB35, 0xB39}, {0xB3C, 0xB44},
+    {0xB47, 0xB48}, {0xB4B, 0xB4D}, {0xB55, 0xB57}, {0xB5C, 0xB5D}, {0xB5F, 0xB63}, {0xB66, 0xB6F},
+    {0xB71, 0xB77}, {0xB82, 0xB83}, {0xB85, 0xB8A}, {0xB8E, 0xB90}, {0xB92, 0xB95}, {0xB99, 0xB9A},
+    {0xB9C, 0xB9C}, {0xB9E, 0xB9F}, {0xBA3, 0xBA4}, {0xBA8, 0xBAA}, {0xBAE, 0xBB9}, {0xBBE, 0xBC2},
+    {0xBC6, 0xBC8}, {0xBCA, 0xBCD}, {0xBD0, 0xBD0}, {0xBD7, 0xBD7}, {0xBE6, 0xBF2}, {0xC00, 0xC0C},
+    {0xC0E, 0xC10}, {0xC12, 0xC28}, {0xC2A, 0xC39}, {0xC3C, 0xC44}, {0xC46, 0xC48}, {0xC4A, 0xC4D},
+    {0xC55, 0xC56}, {0xC58, 0xC5A}, {0xC5D, 0xC5D}, {0xC60, 0xC63}, {0xC66, 0xC6F}, {0xC78, 0xC7E},
+    {0xC80, 0xC83}, {0xC85, 0xC8C}, {0xC8E, 0xC90}, {0xC92, 0xCA8}, {0xCAA, 0xCB3}, {0xCB5, 0xCB9},
+    {0xCBC, 0xCC4}, {0xCC6, 0xCC8}, {0xCCA, 0xCCD}, {0xCD5, 0xCD6}, {0xCDD, 0xCDE}, {0xCE0, 0xCE3},
+    {0xCE6, 0xCEF}, {0xCF1, 0xCF3}, {0xD00, 0xD0C}, {0xD0E, 0xD10}, {0xD12, 0xD44}, {0xD46, 0xD48},
+    {0xD4A, 0xD4E}, {0xD54, 0xD63}, {0xD66, 0xD78}, {0xD7A, 0xD7F}, {0xD81, 0xD83}, {0xD85, 0xD96},
+    {0xD9A, 0xDB1}, {0xDB3, 0xDBB}, {0xDBD, 0xDBD}, {0xDC0, 0xDC6}, {0xDCA, 0xDCA}, {0xDCF, 0xDD4},
+    {0xDD6, 0xDD6}, {0xDD8, 0xDDF}, {0xDE6, 0xDEF}, {0xDF2, 0xDF3}, {0xE01, 0xE3A}, {0xE40, 0xE4E},
+    {0xE50, 0xE59}, {0xE81, 0xE82}, {0xE84, 0xE84}, {0xE86, 0xE8A}, {0xE8C, 0xEA3}, {0xEA5, 0xEA5},
+    {0xEA7, 0xEBD}, {0xEC0, 0xEC4}, {0xEC6, 0xEC6}, {0xEC8, 0xECE}, {0xED0, 0xED9}, {0xEDC, 0xEDF},
+    {0xF00, 0xF00}, {0xF18, 0xF19}, {0xF20, 0xF33}, {0xF35, 0xF35}, {0xF37, 0xF37}, {0xF39, 0xF39},
+    {0xF3E, 0xF47}, {0xF49, 0xF6C}, {0xF71, 0xF84}, {0xF86, 0xF97}, {0xF99, 0xFBC}, {0xFC6, 0xFC6},
+    {0x1000, 0x1049}, {0x1050, 0x109D}, {0x10A0, 0x10C5}, {0x10C7, 0x10C7}, {0x10CD, 0x10CD},
+    {0x10D0, 0x10FA}, {0x10FC, 0x1248}, {0x124A, 0x124D}, {0x1250, 0x1256}, {0x1258, 0x1258},
+    {0x125A, 0x125D}, {0x1260, 0x1288}, {0x128A, 0x128D}, {0x1290, 0x12B0}, {0x12B2, 0x12B5},
+    {0x12B8, 0x12BE}, {0x12C0, 0x12C0}, {0x12C2, 0x12C5}, {0x12C8, 0x12D6}, {0x12D8, 0x1310},
+    {0x1312, 0x1315}, {0x1318, 0x135A}, {0x135D, 0x135F}, {0x1369, 0x137C}, {0x1380, 0x138F},
+    {0x13A0, 0x13F5}, {0x13F8, 0x13FD}, {0x1401, 0x166C}, {0x166F, 0x167F}, {0x1681, 0x169A},
+    {0x16A0, 0x16EA}, {0x16EE, 0x16F8}, {0x1700, 0x1715}, {0x171F, 0x1734}, {0x1740, 0x1753},
+    {0x1760, 0x176C}, {0x176E, 0x1770}, {0x1772, 0x1773}, {0x1780, 0x17D3}, {0x17D7, 0x17D7},
+    {0x17DC, 0x17DD}, {0x17E0, 0x17E9}, {0x17F0, 0x17F9}, {0x180B, 0x180D}, {0x180F, 0x1819},
+    {0x1820, 0x1878}, {0x1880, 0x18AA}, {0x18B0, 0x18F5}, {0x1900, 0x191E}, {0x1920, 0x192B},
+    {0x1930, 0x193B}, {0x1946, 0x196D}, {0x1970, 0x1974}, {0x1980, 0x19AB}, {0x19B0, 0x19C9},
+    {0x19D0, 0x19DA}, {0x1A00, 0x1A1B}, {0x1A20, 0x1A5E}, {0x1A60, 0x1A7C}, {0x1A7F, 0x1A89},
+    {0x1A90, 0x1A99}, {0x1AA7, 0x1AA7}, {0x1AB0, 0x1ACE}, {0x1B00, 0x1B4C}, {0x1B50, 0x1B59},
+    {0x1B6B, 0x1B73}, {0x1B80, 0x1BF3}, {0x1C00, 0x1C37}, {0x1C40, 0x1C49}, {0x1C4D, 0x1C7D},
+    {0x1C80, 0x1C88}, {0x1C90, 0x1CBA}, {0x1CBD, 0x1CBF}, {0x1CD0, 0x1CD2}, {0x1CD4, 0x1CFA},
+    {0x1D00, 0x1F15}, {0x1F18, 0x1F1D}, {0x1F20, 0x1F45}, {0x1F48, 0x1F4D}, {0x1F50, 0x1F57},
+    {0x1F59, 0x1F59}, {0x1F5B, 0x1F5B}, {0x1F5D, 0x1F5D}, {0x1F5F, 0x1F7D}, {0x1F80, 0x1FB4},
+    {0x1FB6, 0x1FBC}, {0x1FBE, 0x1FBE}, {0x1FC2, 0x1FC4}, {0x1FC6, 0x1FCC}, {0x1FD0, 0x1FD3},
+    {0x1FD6, 0x1FDB}, {0x1FE0, 0x1FEC}, {0x1FF2, 0x1FF4}, {0x1FF6, 0x1FFC}, {0x2070, 0x2071},
+    {0x2074, 0x2079}, {0x207F, 0x2089}, {0x2090, 0x209C}, {0x20D0, 0x20F0}, {0x2102, 0x2102},
+    {0x2107, 0x2107}, {0x210A, 0x2113}, {0x2115, 0x2115}, {0x2119, 0x211D}, {0x2124, 0x2124},
+    {0x2126, 0x2126}, {0x2128, 0x2128}, {0x212A, 0x212D}, {0x212F, 0x2139}, {0x213C, 0x213F},
+    {0x2145, 0x2149}, {0x214E, 0x214E}, {0x2150, 0x2189}, {0x2460, 0x249B}, {0x24EA, 0x24FF},
+    {0x2776, 0x2793}, {0x2C00, 0x2CE4}, {0x2CEB, 0x2CF3}, {0x2CFD, 0x2CFD}, {0x2D00, 0x2D25},
+    {0x2D27, 0x2D27}, {0x2D2D, 0x2D2D}, {0x2D30, 0x2D67}, {0x2D6F, 0x2D6F}, {0x2D7F, 0x2D96},
+    {0x2DA0, 0x2DA6}, {0x2DA8, 0x2DAE}, {0x2DB0, 0x2DB6}, {0x2DB8, 0x2DBE}, {0x2DC0, 0x2DC6},
+    {0x2DC8, 0x2DCE}, {0x2DD0, 0x2DD6}, {0x2DD8, 0x2DDE}, {0x2DE0, 0x2DFF}, {0x2E2F, 0x2E2F},
+    {0x3005, 0x3007}, {0x3021, 0x302F}, {0x3031, 0x3035}, {0x3038, 0x303C}, {0x3041, 0x3096},
+    {0x3099, 0x309A}, {0x309D, 0x309F}, {0x30A1, 0x30FA}, {0x30FC, 0x30FF}, {0x3105, 0x312F},
+    {0x3131, 0x318E}, {0x3192, 0x3195}, {0x31A0, 0x31BF}, {0x31F0, 0x31FF}, {0x3220, 0x3229},
+    {0x3248, 0x324F}, {0x3251, 0x325F}, {0x3280, 0x3289}, {0x32B1, 0x32BF}, {0x3400, 0x4DBF},
+    {0x4E00, 0xA48C}, {0xA4D0, 0xA4FD}, {0xA500, 0xA60C}, {0xA610, 0xA62B}, {0xA640, 0xA672},
+    {0xA674, 0xA67D}, {0xA67F, 0xA6F1}, {0xA717, 0xA71F}, {0xA722, 0xA788}, {0xA78B, 0xA7CA},
+    {0xA7D0, 0xA7D1}, {0xA7D3, 0xA7D3}, {0xA7D5, 0xA7D9}, {0xA7F2, 0xA827}, {0xA82C, 0xA82C},
+    {0xA830, 0xA835}, {0xA840, 0xA873}, {0xA880, 0xA8C5}, {0xA8D0, 0xA8D9}, {0xA8E0, 0xA8F7},
+    {0xA8FB, 0xA8FB}, {0xA8FD, 0xA92D}, {0xA930, 0xA953}, {0xA960, 0xA97C}, {0xA980, 0xA9C0},
+    {0xA9CF, 0xA9D9}, {0xA9E0, 0xA9FE}, {0xAA00, 0xAA36}, {0xAA40, 0xAA4D}, {0xAA50, 0xAA59},
+    {0xAA60, 0xAA76}, {0xAA7A, 0xAAC2}, {0xAADB, 0xAADD}, {0xAAE0, 0xAAEF}, {0xAAF2, 0xAAF6},
+    {0xAB01, 0xAB06}, {0xAB09, 0xAB0E}, {0xAB11, 0xAB16}, {0xAB20, 0xAB26}, {0xAB28, 0xAB2E},
+    {0xAB30, 0xAB5A}, {0xAB5C, 0xAB69}, {0xAB70, 0xABEA}, {0xABEC, 0xABED}, {0xABF0, 0xABF9},
+    {0xAC00, 0xD7A3}, {0xD7B0, 0xD7C6}, {0xD7CB, 0xD7FB}, {0xF900, 0xFA6D}, {0xFA70, 0xFAD9},
+    {0xFB00, 0xFB06}, {0xFB13, 0xFB17}, {0xFB1D, 0xFB28}, {0xFB2A, 0xFB36}, {0xFB38, 0xFB3C},
+    {0xFB3E, 0xFB3E}, {0xFB40, 0xFB41}, {0xFB43, 0xFB44}, {0xFB46, 0xFBB1}, {0xFBD3, 0xFD3D},
+    {0xFD50, 0xFD8F}, {0xFD92, 0xFDC7}, {0xFDF0, 0xFDFB}, {0xFE00, 0xFE0F}, {0xFE20, 0xFE2F},
+    {0xFE70, 0xFE74}, {0xFE76, 0xFEFC}, {0xFF10, 0xFF19}, {0xFF21, 0xFF3A}, {0xFF41, 0xFF5A},
+    {0xFF66, 0xFFBE}, {0xFFC2, 0xFFC7}, {0xFFCA, 0xFFCF}, {0xFFD2, 0xFFD7}, {0xFFDA, 0xFFDC},
+    {0x10000, 0x1000B}, {0x1000D, 0x10026}, {0x10028, 0x1003A}, {0x1003C, 0x1003D},
+    {0x1003F, 0x1004D}, {0x10050, 0x1005D}, {0x10080, 0x100FA}, {0x10107, 0x10133},
+    {0x10140, 0x10178}, {0x1018A, 0x1018B}, {0x101FD, 0x101FD}, {0x10280, 0x1029C},
+    {0x102A0, 0x102D0}, {0x102E0, 0x102FB}, {0x10300, 0x10323}, {0x1032D, 0x1034A},
+    {0x10350, 0x1037A}, {0x10380, 0x1039D}, {0x103A0, 0x103C3}, {0x103C8, 0x103CF},
+    {0x103D1, 0x103D5}, {0x10400, 0x1049D}, {0x104A0, 0x104A9}, {0x104B0, 0x104D3},
+    {0x104D8, 0x104FB}, {0x10500, 0x10527}, {0x10530, 0x10563}, {0x10570, 0x1057A},
+    {0x1057C, 0x1058A}, {0x1058C, 0x10592}, {0x10594, 0x10595}, {0x10597, 0x105A1},
+    {0x105A3, 0x105B1}, {0x105B3, 0x105B9}, {0x105BB, 0x105BC}, {0x10600, 0x10736},
+    {0x10740, 0x10755}, {0x10760, 0x10767}, {0x10780, 0x10785}, {0x10787, 0x107B0},
+    {0x107B2, 0x107BA}, {0x10800, 0x10805}, {0x10808, 0x10808}, {0x1080A, 0x10835},
+    {0x10837, 0x10838}, {0x1083C, 0x1083C}, {0x1083F, 0x10855}, {0x10858, 0x10876},
+    {0x10879, 0x1089E}, {0x108A7, 0x108AF}, {0x108E0, 0x108F2}, {0x108F4, 0x108F5},
+    {0x108FB, 0x1091B}, {0x10920, 0x10939}, {0x10980, 0x109B7}, {0x109BC, 0x109CF},
+    {0x109D2, 0x10A03}, {0x10A05, 0x10A06}, {0x10A0C, 0x10A13}, {0x10A15, 0x10A17},
+    {0x10A19, 0x10A35}, {0x10A38, 0x10A3A}, {0x10A3F, 0x10A48}, {0x10A60, 0x10A7E},
+    {0x10A80, 0x10A9F}, {0x10AC0, 0x10AC7}, {0x10AC9, 0x10AE6}, {0x10AEB, 0x10AEF},
+    {0x10B00, 0x10B35}, {0x10B40, 0x10B55}, {0x10B58, 0x10B72}, {0x10B78, 0x10B91},
+    {0x10BA9, 0x10BAF}, {0x10C00, 0x10C48}, {0x10C80, 0x10CB2}, {0x10CC0, 0x10CF2},
+    {0x10CFA, 0x10D27}, {0x10D30, 0x10D39}, {0x10E60, 0x10E7E}, {0x10E80, 0x10EA9},
+    {0x10EAB, 0x10EAC}, {0x10EB0, 0x10EB1}, {0x10EFD, 0x10F27}, {0x10F30, 0x10F54},
+    {0x10F70, 0x10F85}, {0x10FB0, 0x10FCB}, {0x10FE0, 0x10FF6}, {0x11000, 0x11046},
+    {0x11052, 0x11075}, {0x1107F, 0x110BA}, {0x110C2, 0x110C2}, {0x110D0, 0x110E8},
+    {0x110F0, 0x110F9}, {0x11100, 0x11134}, {0x11136, 0x1113F}, {0x11144, 0x11147},
+    {0x11150, 0x11173}, {0x11176, 0x11176}, {0x11180, 0x111C4}, {0x111C9, 0x111CC},
+    {0x111CE, 0x111DA}, {0x111DC, 0x111DC}, {0x111E1, 0x111F4}, {0x11200, 0x11211},
+    {0x11213, 0x11237}, {0x1123E, 0x11241}, {0x11280, 0x11286}, {0x11288, 0x11288},
+    {0x1128A, 0x1128D}, {0x1128F, 0x1129D}, {0x1129F, 0x112A8}, {0x112B0, 0x112EA},
+    {0x112F0, 0x112F9}, {0x11300, 0x11303}, {0x11305, 0x1130C}, {0x1130F, 0x11310},
+    {0x11313, 0x11328}, {0x1132A, 0x11330}, {0x11332, 0x11333}, {0x11335, 0x11339},
+    {0x1133B, 0x11344}, {0x11347, 0x11348}, {0x1134B, 0x1134D}, {0x11350, 0x11350},
+    {0x11357, 0x11357}, {0x1135D, 0x11363}, {0x11366, 0x1136C}, {0x11370, 0x11374},
+    {0x11400, 0x1144A}, {0x11450, 0x11459}, {0x1145E, 0x11461}, {0x11480, 0x114C5},
+    {0x114C7, 0x114C7}, {0x114D0, 0x114D9}, {0x11580, 0x115B5}, {0x115B8, 0x115C0},
+    {0x115D8, 0x115DD}, {0x11600, 0x11640}, {0x11644, 0x11644}, {0x11650, 0x11659},
+    {0x11680, 0x116B8}, {0x116C0, 0x116C9}, {0x11700, 0x1171A}, {0x1171D, 0x1172B},
+    {0x11730, 0x1173B}, {0x11740, 0x11746}, {0x11800, 0x1183A}, {0x118A0, 0x118F2},
+    {0x118FF, 0x11906}, {0x11909, 0x11909}, {0x1190C, 0x11913}, {0x11915, 0x11916},
+    {0x11918, 0x11935}, {0x11937, 0x11938}, {0x1193B, 0x11943}, {0x11950, 0x11959},
+    {0x119A0, 0x119A7}, {0x119AA, 0x119D7}, {0x119DA, 0x119E1}, {0x119E3, 0x119E4},
+    {0x11A00, 0x11A3E}, {0x11A47, 0x11A47}, {0x11A50, 0x11A99}, {0x11A9D, 0x11A9D},
+    {0x11AB0, 0x11AF8}, {0x11C00, 0x11C08}, {0x11C0A, 0x11C36}, {0x11C38, 0x11C40},
+    {0x11C50, 0x11C6C}, {0x11C72, 0x11C8F}, {0x11C92, 0x11CA7}, {0x11CA9, 0x11CB6},
+    {0x11D00, 0x11D06}, {0x11D08, 0x11D09}, {0x11D0B, 0x11D36}, {0x11D3A, 0x11D3A},
+    {0x11D3C, 0x11D3D}, {0x11D3F, 0x11D47}, {0x11D50, 0x11D59}, {0x11D60, 0x11D65},
+    {0x11D67, 0x11D68}, {0x11D6A, 0x11D8E}, {0x11D90, 0x11D91}, {0x11D93, 0x11D98},
+    {0x11DA0, 0x11DA9}, {0x11EE0, 0x11EF6}, {0x11F00, 0x11F10}, {0x11F12, 0x11F3A},
+    {0x11F3E, 0x11F42}, {0x11F50, 0x11F59}, {0x11FB0, 0x11FB0}, {0x11FC0, 0x11FD4},
+    {0x12000, 0x12399}, {0x12400, 0x1246E}, {0x12480, 0x12543}, {0x12F90, 0x12FF0},
+    {0x13000, 0x1342F}, {0x13440, 0x13455}, {0x14400, 0x14646}, {0x16800, 0x16A38},
+    {0x16A40, 0x16A5E}, {0x16A60, 0x16A69}, {0x16A70, 0x16ABE}, {0x16AC0, 0x16AC9},
+    {0x16AD0, 0x16AED}, {0x16AF0, 0x16AF4}, {0x16B00, 0x16B36}, {0x16B40, 0x16B43},
+    {0x16B50, 0x16B59}, {0x16B5B, 0x16B61}, {0x16B63, 0x16B77}, {0x16B7D, 0x16B8F},
+    {0x16E40, 0x16E96}, {0x16F00, 0x16F4A}, {0x16F4F, 0x16F87}, {0x16F8F, 0x16F9F},
+    {0x16FE0, 0x16FE1}, {0x16FE3, 0x16FE4}, {0x16FF0, 0x16FF1}, {0x17000, 0x187F7},
+    {0x18800, 0x18CD5}, {0x18D00, 0x18D08}, {0x1AFF0, 0x1AFF3}, {0x1AFF5, 0x1AFFB},
+    {0x1AFFD, 0x1AFFE}, {0x1B000, 0x1B122}, {0x1B132, 0x1B132}, {0x1B150, 0x1B152},
+    {0x1B155, 0x1B155}, {0x1B164, 0x1B167}, {0x1B170, 0x1B2FB}, {0x1BC00, 0x1BC6A},
+    {0x1BC70, 0x1BC7C}, {0x1BC80, 0x1BC88}, {0x1BC90, 0x1BC99}, {0x1BC9D, 0x1BC9E},
+    {0x1CF00, 0x1CF2D}, {0x1CF30, 0x1CF46}, {0x1D165, 0x1D169}, {0x1D16D, 0x1D172},
+    {0x1D17B, 0x1D182}, {0x1D185, 0x1D18B}, {0x1D1AA, 0x1D1AD}, {0x1D242, 0x1D244},
+    {0x1D2C0, 0x1D2D3}, {0x1D2E0, 0x1D2F3}, {0x1D360, 0x1D378}, {0x1D400, 0x1D454},
+    {0x1D456, 0x1D49C}, {0x1D49E, 0x1D49F}, {0x1D4A2, 0x1D4A2}, {0x1D4A5, 0x1D4A6},
+    {0x1D4A9, 0x1D4AC}, {0x1D4AE, 0x1D4B9}, {0x1D4BB, 0x1D4BB}, {0x1D4BD, 0x1D4C3},
+    {0x1D4C5, 0x1D505}, {0x1D507, 0x1D50A}, {0x1D50D, 0x1D514}, {0x1D516, 0x1D51C},
+    {0x1D51E, 0x1D539}, {0x1D53B, 0x1D53E}, {0x1D540, 0x1D544}, {0x1D546, 0x1D546},
+    {0x1D54A, 0x1D550}, {0x1D552, 0x1D6A5}, {0x1D6A8, 0x1D6C0}, {0x1D6C2, 0x1D6DA},
+    {0x1D6DC, 0x1D6FA}, {0x1D6FC, 0x1D714}, {0x1D716, 0x1D734}, {0x1D736, 0x1D74E},
+    {0x1D750, 0x1D76E}, {0x1D770, 0x1D788}, {0x1D78A, 0x1D7A8}, {0x1D7AA, 0x1D7C2},
+    {0x1D7C4, 0x1D7CB}, {0x1D7CE, 0x1D7FF}, {0x1DA00, 0x1DA36}, {0x1DA3B, 0x1DA6C},
+    {0x1DA75, 0x1DA75}, {0x1DA84, 0x1DA84}, {0x1DA9B, 0x1DA9F}, {0x1DAA1, 0x1DAAF},
+    {0x1DF00, 0x1DF1E}, {0x1DF25, 0x1DF2A}, {0x1E000, 0x1E006}, {0x1E008, 0x1E018},
+    {0x1E01B, 0x1E021}, {0x1E023, 0x1E024}, {0x1E026, 0x1E02A}, {0x1E030, 0x1E06D},
+    {0x1E08F, 0x1E08F}, {0x1E100, 0x1E12C}, {0x1E130, 0x1E13D}, {0x1E140, 0x1E149},
+    {0x1E14E, 0x1E14E}, {0x1E290, 0x1E2AE}, {0x1E2C0, 0x1E2F9}, {0x1E4D0, 0x1E4F9},
+    {0x1E7E0, 0x1E7E6}, {0x1E7E8, 0x1E7EB}, {0x1E7ED, 0x1E7EE}, {0x1E7F0, 0x1E7FE},
+    {0x1E800, 0x1E8C4}, {0x1E8C7, 0x1E8D6}, {0x1E900, 0x1E94B}, {0x1E950, 0x1E959},
+    {0x1EC71, 0x1ECAB}, {0x1ECAD, 0x1ECAF}, {0x1ECB1, 0x1ECB4}, {0x1ED01, 0x1ED2D},
+    {0x1ED2F, 0x1ED3D}, {0x1EE00, 0x1EE03}, {0x1EE05, 0x1EE1F}, {0x1EE21, 0x1EE22},
+    {0x1EE24, 0x1EE24}, {0x1EE27, 0x1EE27}, {0x1EE29, 0x1EE32}, {0x1EE34, 0x1EE37},
+    {0x1EE39, 0x1EE39}, {0x1EE3B, 0x1EE3B}, {0x1EE42, 0x1EE42}, {0x1EE47, 0x1EE47},
+    {0x1EE49, 0x1EE49}, {0x1EE4B, 0x1EE4B}, {0x1EE4D, 0x1EE4F}, {0x1EE51, 0x1EE52},
+    {0x1EE54, 0x1EE54}, {0x1EE57, 0x1EE57}, {0x1EE59, 0x1EE59}, {0x1EE5B, 0x1EE5B},
+    {0x1EE5D, 0x1EE5D}, {0x1EE5F, 0x1EE5F}, {0x1EE61, 0x1EE62}, {0x1EE64, 0x1EE64},
+    {0x1EE67, 0x1EE6A}, {0x1EE6C, 0x1EE72}, {0x1EE74, 0x1EE77}, {0x1EE79, 0x1EE7C},
+    {0x1EE7E, 0x1EE7E}, {0x1EE80, 0x1EE89}, {0x1EE8B, 0x1EE9B}, {0x1EEA1, 0x1EEA3},
+    {0x1EEA5, 0x1EEA9}, {0x1EEAB, 0x1EEBB}, {0x1F100, 0x1F10C}, {0x1FBF0, 0x1FBF9},
+    {0x20000, 0x2A6DF}, {0x2A700, 0x2B739}, {0x2B740, 0x2B81D}, {0x2B820, 0x2CEA1},
+    {0x2CEB0, 0x2EBE0}, {0x2F800, 0x2FA1D}, {0x30000, 0x3134A}, {0x31350, 0x323AF},
+    {0xE0100, 0xE01EF},
+};
+
+/// Letters of scripts that put no space between words.
+inline constexpr code_range unspaced_table[] = {
+    {0xE01, 0xE3A}, {0xE40, 0xE4E}, {0xE81, 0xE82}, {0xE84, 0xE84}, {0xE86, 0xE8A}, {0xE8C, 0xEA3},
+    {0xEA5, 0xEA5}, {0xEA7, 0xEBD}, {0xEC0, 0xEC4}, {0xEC6, 0xEC6}, {0xEC8, 0xECE}, {0xEDC, 0xEDF},
+    {0x1000, 0x103F}, {0x1050, 0x108F}, {0x109A, 0x109D}, {0x1780, 0x17D3}, {0x17D7, 0x17D7},
+    {0x17DC, 0x17DD}, {0x1950, 0x196D}, {0x1970, 0x1974}, {0x1980, 0x19AB}, {0x19B0, 0x19C9},
+    {0x19DA, 0x19DA}, {0x1A20, 0x1A5E}, {0x1A60, 0x1A7C}, {0x1AA7, 0x1AA7}, {0x3005, 0x3005},
+    {0x3007, 0x3007}, {0x3021, 0x3029}, {0x3038, 0x303B}, {0x3041, 0x3096}, {0x309D, 0x309F},
+    {0x30A1, 0x30FA}, {0x30FC, 0x30FF}, {0x3105, 0x312F}, {0x31A0, 0x31BF}, {0x31F0, 0x31FF},
+    {0x3400, 0x4DBF}, {0x4E00, 0xA48C}, {0xA9E0, 0xA9EF}, {0xA9FA, 0xA9FE}, {0xAA60, 0xAA76},
+    {0xAA7A, 0xAAC2}, {0xAADB, 0xAADD}, {0xF900, 0xFA6D}, {0xFA70, 0xFAD9}, {0xFF66, 0xFF9D},
+    {0x11700, 0x1171A}, {0x1171D, 0x1172B}, {0x1173A, 0x1173B}, {0x11740, 0x11746},
+    {0x16FE0, 0x16FE1}, {0x16FE3, 0x16FE4}, {0x16FF0, 0x16FF1}, {0x17000, 0x187F7},
+    {0x18800, 0x18CD5}, {0x18D00, 0x18D08}, {0x1AFF0, 0x1AFF3}, {0x1AFF5, 0x1AFFB},
+    {0x1AFFD, 0x1AFFE}, {0x1B000, 0x1B122}, {0x1B132, 0x1B132}, {0x1B150, 0x1B152},
+    {0x1B155, 0x1B155}, {0x1B164, 0x1B167}, {0x1B170, 0x1B2FB}, {0x20000, 0x2A6DF},
+    {0x2A700, 0x2B739}, {0x2B740, 0x2B81D}, {0x2B820, 0x2CEA1}, {0x2CEB0, 0x2EBE0},
+    {0x2F800, 0x2FA1D}, {0x30000, 0x3134A}, {0x31350, 0x323AF},
+};
+
+/// Lowercase: first, last, step.
+inline constexpr strided_range lower_table[] = {
+    {0xAA, 0xAA, 1, 0}, {0xB5, 0xB5, 1, 0}, {0xBA, 0xBA, 1, 0}, {0xDF, 0xF6, 1, 0},
+    {0xF8, 0xFF, 1, 0}, {0x101, 0x137, 2, 0}, {0x138, 0x148, 2, 0}, {0x149, 0x177, 2, 0},
+    {0x17A, 0x17E, 2, 0}, {0x17F, 0x180, 1, 0}, {0x183, 0x185, 2, 0}, {0x188, 0x188, 1, 0},
+    {0x18C, 0x18D, 1, 0}, {0x192, 0x192, 1, 0}, {0x195, 0x195, 1, 0}, {0x199, 0x19B, 1, 0},
+    {0x19E, 0x19E, 1, 0}, {0x1A1, 0x1A5, 2, 0}, {0x1A8, 0x1AA, 2, 0}, {0x1AB, 0x1AD, 2, 0},
+    {0x1B0, 0x1B0, 1, 0}, {0x1B4, 0x1B6, 2, 0}, {0x1B9, 0x1BA, 1, 0}, {0x1BD, 0x1BF, 1, 0},
+    {0x1C6, 0x1C6, 1, 0}, {0x1C9, 0x1C9, 1, 0}, {0x1CC, 0x1DC, 2, 0}, {0x1DD, 0x1EF, 2, 0},
+    {0x1F0, 0x1F0, 1, 0}, {0x1F3, 0x1F5, 2, 0}, {0x1F9, 0x233, 2, 0}, {0x234, 0x239, 1, 0},
+    {0x23C, 0x23C, 1, 0}, {0x23F, 0x240, 1, 0}, {0x242, 0x242, 1, 0}, {0x247, 0x24F, 2, 0},
+    {0x250, 0x293, 1, 0}, {0x295, 0x2B8, 1, 0}, {0x2C0, 0x2C1, 1, 0}, {0x2E0, 0x2E4, 1, 0},
+    {0x345, 0x345, 1, 0}, {0x371, 0x373, 2, 0}, {0x377, 0x377, 1, 0}, {0x37A, 0x37D, 1, 0},
+    {0x390, 0x390, 1, 0}, {0x3AC, 0x3CE, 1, 0}, {0x3D0, 0x3D1, 1, 0}, {0x3D5, 0x3D7, 1, 0},
+    {0x3D9, 0x3EF, 2, 0}, {0x3F0, 0x3F3, 1, 0}, {0x3F5, 0x3F5, 1, 0}, {0x3F8, 0x3F8, 1, 0},
+    {0x3FB, 0x3FC, 1, 0}, {0x430, 0x45F, 1, 0}, {0x461, 0x481, 2, 0}, {0x48B, 0x4BF, 2, 0},
+    {0x4C2, 0x4CE, 2, 0}, {0x4CF, 0x52F, 2, 0}, {0x560, 0x588, 1, 0}, {0x10D0, 0x10FA, 1, 0},
+    {0x10FC, 0x10FF, 1, 0}, {0x13F8, 0x13FD, 1, 0}, {0x1C80, 0x1C88, 1, 0}, {0x1D00, 0x1DBF, 1, 0},
+    {0x1E01, 0x1E95, 2, 0}, {0x1E96, 0x1E9D, 1, 0}, {0x1E9F, 0x1EFF, 2, 0}, {0x1F00, 0x1F07, 1, 0},
+    {0x1F10, 0x1F15, 1, 0}, {0x1F20, 0x1F27, 1, 0}, {0x1F30, 0x1F37, 1, 0}, {0x1F40, 0x1F45, 1, 0},
+    {0x1F50, 0x1F57, 1, 0}, {0x1F60, 0x1F67, 1, 0}, {0x1F70, 0x1F7D, 1, 0}, {0x1F80, 0x1F87, 1, 0},
+    {0x1F90, 0x1F97, 1, 0}, {0x1FA0, 0x1FA7, 1, 0}, {0x1FB0, 0x1FB4, 1, 0}, {0x1FB6, 0x1FB7, 1, 0},
+    {0x1FBE, 0x1FBE, 1, 0}, {0x1FC2, 0x1FC4, 1, 0}, {0x1FC6, 0x1FC7, 1, 0}, {0x1FD0, 0x1FD3, 1, 0},
+    {0x1FD6, 0x1FD7, 1, 0}, {0x1FE0, 0x1FE7, 1, 0}, {0x1FF2, 0x1FF4, 1, 0}, {0x1FF6, 0x1FF7, 1, 0},
+    {0x2071, 0x2071, 1, 0}, {0x207F, 0x207F, 1, 0}, {0x2090, 0x209C, 1, 0}, {0x210A, 0x210A, 1, 0},
+    {0x210E, 0x210F, 1, 0}, {0x2113, 0x2113, 1, 0}, {0x212F, 0x212F, 1, 0}, {0x2134, 0x2134, 1, 0},
+    {0x2139, 0x2139, 1, 0}, {0x213C, 0x213D, 1, 0}, {0x2146, 0x2149, 1, 0}, {0x214E, 0x214E, 1, 0},
+    {0x2170, 0x217F, 1, 0}, {0x2184, 0x2184, 1, 0}, {0x24D0, 0x24E9, 1, 0}, {0x2C30, 0x2C5F, 1, 0},
+    {0x2C61, 0x2C61, 1, 0}, {0x2C65, 0x2C66, 1, 0}, {0x2C68, 0x2C6C, 2, 0}, {0x2C71, 0x2C73, 2, 0},
+    {0x2C74, 0x2C76, 2, 0}, {0x2C77, 0x2C7D, 1, 0}, {0x2C81, 0x2CE3, 2, 0}, {0x2CE4, 0x2CE4, 1, 0},
+    {0x2CEC, 0x2CEE, 2, 0}, {0x2CF3, 0x2CF3, 1, 0}, {0x2D00, 0x2D25, 1, 0}, {0x2D27, 0x2D27, 1, 0},
+    {0x2D2D, 0x2D2D, 1, 0}, {0xA641, 0xA66D, 2, 0}, {0xA681, 0xA69B, 2, 0}, {0xA69C, 0xA69D, 1, 0},
+    {0xA723, 0xA72F, 2, 0}, {0xA730, 0xA731, 1, 0}, {0xA733, 0xA76F, 2, 0}, {0xA770, 0xA778, 1, 0},
+    {0xA77A, 0xA77C, 2, 0}, {0xA77F, 0xA787, 2, 0}, {0xA78C, 0xA78E, 2, 0}, {0xA791, 0xA793, 2, 0},
+    {0xA794, 0xA795, 1, 0}, {0xA797, 0xA7A9, 2, 0}, {0xA7AF, 0xA7AF, 1, 0}, {0xA7B5, 0xA7C3, 2, 0},
+    {0xA7C8, 0xA7CA, 2, 0}, {0xA7D1, 0xA7D9, 2, 0}, {0xA7F2, 0xA7F4, 1, 0}, {0xA7F6, 0xA7F8, 2, 0},
+    {0xA7F9, 0xA7FA, 1, 0}, {0xAB30, 0xAB5A, 1, 0}, {0xAB5C, 0xAB69, 1, 0}, {0xAB70, 0xABBF, 1, 0},
+    {0xFB00, 0xFB06, 1, 0}, {0xFB13, 0xFB17, 1, 0}, {0xFF41, 0xFF5A, 1, 0},
+    {0x10428, 0x1044F, 1, 0}, {0x104D8, 0x104FB, 1, 0}, {0x10597, 0x105A1, 1, 0},
+    {0x105A3, 0x105B1, 1, 0}, {0x105B3, 0x105B9, 1, 0}, {0x105BB, 0x105BC, 1, 0},
+    {0x10780, 0x10780, 1, 0}, {0x10783, 0x10785, 1, 0}, {0x10787, 0x107B0, 1, 0},
+    {0x107B2, 0x107BA, 1, 0}, {0x10CC0, 0x10CF2, 1, 0}, {0x118C0, 0x118DF, 1, 0},
+    {0x16E60, 0x16E7F, 1, 0}, {0x1D41A, 0x1D433, 1, 0}, {0x1D44E, 0x1D454, 1, 0},
+    {0x1D456, 0x1D467, 1, 0}, {0x1D482, 0x1D49B, 1, 0}, {0x1D4B6, 0x1D4B9, 1, 0},
+    {0x1D4BB, 0x1D4BD, 2, 0}, {0x1D4BE, 0x1D4C3, 1, 0}, {0x1D4C5, 0x1D4CF, 1, 0},
+    {0x1D4EA, 0x1D503, 1, 0}, {0x1D51E, 0x1D537, 1, 0}, {0x1D552, 0x1D56B, 1, 0},
+    {0x1D586, 0x1D59F, 1, 0}, {0x1D5BA, 0x1D5D3, 1, 0}, {0x1D5EE, 0x1D607, 1, 0},
+    {0x1D622, 0x1D63B, 1, 0}, {0x1D656, 0x1D66F, 1, 0}, {0x1D68A, 0x1D6A5, 1, 0},
+    {0x1D6C2, 0x1D6DA, 1, 0}, {0x1D6DC, 0x1D6E1, 1, 0}, {0x1D6FC, 0x1D714, 1, 0},
+    {0x1D716, 0x1D71B, 1, 0}, {0x1D736, 0x1D74E, 1, 0}, {0x1D750, 0x1D755, 1, 0},
+    {0x1D770, 0x1D788, 1, 0}, {0x1D78A, 0x1D78F, 1, 0}, {0x1D7AA, 0x1D7C2, 1, 0},
+    {0x1D7C4, 0x1D7C9, 1, 0}, {0x1D7CB, 0x1D7CB, 1, 0}, {0x1DF00, 0x1DF09, 1, 0},
+    {0x1DF0B, 0x1DF1E, 1, 0}, {0x1DF25, 0x1DF2A, 1, 0}, {0x1E030, 0x1E06D, 1, 0},
+    {0x1E922, 0x1E943, 1, 0},
+};
+
+/// Case folding to one code point: first, last, step, what to add.
+inline constexpr strided_range fold_table[] = {
+    {0xB5, 0xB5, 1, 775}, {0xC0, 0xD6, 1, 32}, {0xD8, 0xDE, 1, 32}, {0x100, 0x12E, 2, 1},
+    {0x132, 0x136, 2, 1}, {0x139, 0x147, 2, 1}, {0x14A, 0x176, 2, 1}, {0x178, 0x178, 1, -121},
+    {0x179, 0x17D, 2, 1}, {0x17F, 0x17F, 1, -268}, {0x181, 0x181, 1, 210}, {0x182, 0x184, 2, 1},
+    {0x186, 0x186, 1, 206}, {0x187, 0x187, 1, 1}, {0x189, 0x18A, 1, 205}, {0x18B, 0x18B, 1, 1},
+    {0x18E, 0x18E, 1, 79}, {0x18F, 0x18F, 1, 202}, {0x190, 0x190, 1, 203}, {0x191, 0x191, 1, 1},
+    {0x193, 0x193, 1, 205}, {0x194, 0x194, 1, 207}, {0x196, 0x196, 1, 211}, {0x197, 0x197, 1, 209},
+    {0x198, 0x198, 1, 1}, {0x19C, 0x19C, 1, 211}, {0x19D, 0x19D, 1, 213}, {0x19F, 0x19F, 1, 214},
+    {0x1A0, 0x1A4, 2, 1}, {0x1A6, 0x1A6, 1, 218}, {0x1A7, 0x1A7, 1, 1}, {0x1A9, 0x1A9, 1, 218},
+    {0x1AC, 0x1AC, 1, 1}, {0x1AE, 0x1AE, 1, 218}, {0x1AF, 0x1AF, 1, 1}, {0x1B1, 0x1B2, 1, 217},
+    {0x1B3, 0x1B5, 2, 1}, {0x1B7, 0x1B7, 1, 219}, {0x1B8, 0x1B8, 1, 1}, {0x1BC, 0x1BC, 1, 1},
+    {0x1C4, 0x1C4, 1, 2}, {0x1C5, 0x1C5, 1, 1}, {0x1C7, 0x1C7, 1, 2}, {0x1C8, 0x1C8, 1, 1},
+    {0x1CA, 0x1CA, 1, 2}, {0x1CB, 0x1DB, 2, 1}, {0x1DE, 0x1EE, 2, 1}, {0x1F1, 0x1F1, 1, 2},
+    {0x1F2, 0x1F4, 2, 1}, {0x1F6, 0x1F6, 1, -97}, {0x1F7, 0x1F7, 1, -56}, {0x1F8, 0x21E, 2, 1},
+    {0x220, 0x220, 1, -130}, {0x222, 0x232, 2, 1}, {0x23A, 0x23A, 1, 10795}, {0x23B, 0x23B, 1, 1},
+    {0x23D, 0x23D, 1, -163}, {0x23E, 0x23E, 1, 10792}, {0x241, 0x241, 1, 1},
+    {0x243, 0x243, 1, -195}, {0x244, 0x244, 1, 69}, {0x245, 0x245, 1, 71}, {0x246, 0x24E, 2, 1},
+    {0x345, 0x345, 1, 116}, {0x370, 0x372, 2, 1}, {0x376, 0x376, 1, 1}, {0x37F, 0x37F, 1, 116},
+    {0x386, 0x386, 1, 38}, {0x388, 0x38A, 1, 37}, {0x38C, 0x38C, 1, 64}, {0x38E, 0x38F, 1, 63},
+    {0x391, 0x3A1, 1, 32}, {0x3A3, 0x3AB, 1, 32}, {0x3C2, 0x3C2, 1, 1}, {0x3CF, 0x3CF, 1, 8},
+    {0x3D0, 0x3D0, 1, -30}, {0x3D1, 0x3D1, 1, -25}, {0x3D5, 0x3D5, 1, -15}, {0x3D6, 0x3D6, 1, -22},
+    {0x3D8, 0x3EE, 2, 1}, {0x3F0, 0x3F0, 1, -54}, {0x3F1, 0x3F1, 1, -48}, {0x3F4, 0x3F4, 1, -60},
+    {0x3F5, 0x3F5, 1, -64}, {0x3F7, 0x3F7, 1, 1}, {0x3F9, 0x3F9, 1, -7}, {0x3FA, 0x3FA, 1, 1},
+    {0x3FD, 0x3FF, 1, -130}, {0x400, 0x40F, 1, 80}, {0x410, 0x42F, 1, 32}, {0x460, 0x480, 2, 1},
+    {0x48A, 0x4BE, 2, 1}, {0x4C0, 0x4C0, 1, 15}, {0x4C1, 0x4CD, 2, 1}, {0x4D0, 0x52E, 2, 1},
+    {0x531, 0x556, 1, 48}, {0x10A0, 0x10C5, 1, 7264}, {0x10C7, 0x10C7, 1, 7264},
+    {0x10CD, 0x10CD, 1, 7264}, {0x13F8, 0x13FD, 1, -8}, {0x1C80, 0x1C80, 1, -6222},
+    {0x1C81, 0x1C81, 1, -6221}, {0x1C82, 0x1C82, 1, -6212}, {0x1C83, 0x1C84, 1, -6210},
+    {0x1C85, 0x1C85, 1, -6211}, {0x1C86, 0x1C86, 1, -6204}, {0x1C87, 0x1C87, 1, -6180},
+    {0x1C88, 0x1C88, 1, 35267}, {0x1C90, 0x1CBA, 1, -3008}, {0x1CBD, 0x1CBF, 1, -3008},
+    {0x1E00, 0x1E94, 2, 1}, {0x1E9B, 0x1E9B, 1, -58}, {0x1EA0, 0x1EFE, 2, 1},
+    {0x1F08, 0x1F0F, 1, -8}, {0x1F18, 0x1F1D, 1, -8}, {0x1F28, 0x1F2F, 1, -8},
+    {0x1F38, 0x1F3F, 1, -8}, {0x1F48, 0x1F4D, 1, -8}, {0x1F59, 0x1F5F, 2, -8},
+    {0x1F68, 0x1F6F, 1, -8}, {0x1FB8, 0x1FB9, 1, -8}, {0x1FBA, 0x1FBB, 1, -74},
+    {0x1FBE, 0x1FBE, 1, -7173}, {0x1FC8, 0x1FCB, 1, -86}, {0x1FD8, 0x1FD9, 1, -8},
+    {0x1FDA, 0x1FDB, 1, -100}, {0x1FE8, 0x1FE9, 1, -8}, {0x1FEA, 0x1FEB, 1, -112},
+    {0x1FEC, 0x1FEC, 1, -7}, {0x1FF8, 0x1FF9, 1, -128}, {0x1FFA, 0x1FFB, 1, -126},
+    {0x2126, 0x2126, 1, -7517}, {0x212A, 0x212A, 1, -8383}, {0x212B, 0x212B, 1, -8262},
+    {0x2132, 0x2132, 1, 28}, {0x2160, 0x216F, 1, 16}, {0x2183, 0x2183, 1, 1},
+    {0x24B6, 0x24CF, 1, 26}, {0x2C00, 0x2C2F, 1, 48}, {0x2C60, 0x2C60, 1, 1},
+    {0x2C62, 0x2C62, 1, -10743}, {0x2C63, 0x2C63, 1, -3814}, {0x2C64, 0x2C64, 1, -10727},
+    {0x2C67, 0x2C6B, 2, 1}, {0x2C6D, 0x2C6D, 1, -10780}, {0x2C6E, 0x2C6E, 1, -10749},
+    {0x2C6F, 0x2C6F, 1, -10783}, {0x2C70, 0x2C70, 1, -10782}, {0x2C72, 0x2C72, 1, 1},
+    {0x2C75, 0x2C75, 1, 1}, {0x2C7E, 0x2C7F, 1, -10815}, {0x2C80, 0x2CE2, 2, 1},
+    {0x2CEB, 0x2CED, 2, 1}, {0x2CF2, 0x2CF2, 1, 1}, {0xA640, 0xA66C, 2, 1}, {0xA680, 0xA69A, 2, 1},
+    {0xA722, 0xA72E, 2, 1}, {0xA732, 0xA76E, 2, 1}, {0xA779, 0xA77B, 2, 1},
+    {0xA77D, 0xA77D, 1, -35332}, {0xA77E, 0xA786, 2, 1}, {0xA78B, 0xA78B, 1, 1},
+    {0xA78D, 0xA78D, 1, -42280}, {0xA790, 0xA792, 2, 1}, {0xA796, 0xA7A8, 2, 1},
+    {0xA7AA, 0xA7AA, 1, -42308}, {0xA7AB, 0xA7AB, 1, -42319}, {0xA7AC, 0xA7AC, 1, -42315},
+    {0xA7AD, 0xA7AD, 1, -42305}, {0xA7AE, 0xA7AE, 1, -42308}, {0xA7B0, 0xA7B0, 1, -42258},
+    {0xA7B1, 0xA7B1, 1, -42282}, {0xA7B2, 0xA7B2, 1, -42261}, {0xA7B3, 0xA7B3, 1, 928},
+    {0xA7B4, 0xA7C2, 2, 1}, {0xA7C4, 0xA7C4, 1, -48}, {0xA7C5, 0xA7C5, 1, -42307},
+    {0xA7C6, 0xA7C6, 1, -35384}, {0xA7C7, 0xA7C9, 2, 1}, {0xA7D0, 0xA7D0, 1, 1},
+    {0xA7D6, 0xA7D8, 2, 1}, {0xA7F5, 0xA7F5, 1, 1}, {0xAB70, 0xABBF, 1, -38864},
+    {0xFF21, 0xFF3A, 1, 32}, {0x10400, 0x10427, 1, 40}, {0x104B0, 0x104D3, 1, 40},
+    {0x10570, 0x1057A, 1, 39}, {0x1057C, 0x1058A, 1, 39}, {0x1058C, 0x10592, 1, 39},
+    {0x10594, 0x10595, 1, 39}, {0x10C80, 0x10CB2, 1, 64}, {0x118A0, 0x118BF, 1, 32},
+    {0x16E40, 0x16E5F, 1, 32}, {0x1E900, 0x1E921, 1, 34},
+};
+
+/// Case folding to two or three code points.
+inline constexpr long_fold long_fold_table[] = {
+    {0xDF, {0x73, 0x73, 0x0}}, {0x130, {0x69, 0x307, 0x0}}, {0x149, {0x2BC, 0x6E, 0x0}},
+    {0x1F0, {0x6A, 0x30C, 0x0}}, {0x390, {0x3B9, 0x308, 0x301}}, {0x3B0, {0x3C5, 0x308, 0x301}},
+    {0x587, {0x565, 0x582, 0x0}}, {0x1E96, {0x68, 0x331, 0x0}}, {0x1E97, {0x74, 0x308, 0x0}},
+    {0x1E98, {0x77, 0x30A, 0x0}}, {0x1E99, {0x79, 0x30A, 0x0}}, {0x1E9A, {0x61, 0x2BE, 0x0}},
+    {0x1E9E, {0x73, 0x73, 0x0}}, {0x1F50, {0x3C5, 0x313, 0x0}}, {0x1F52, {0x3C5, 0x313, 0x300}},
+    {0x1F54, {0x3C5, 0x313, 0x301}}, {0x1F56, {0x3C5, 0x313, 0x342}},
+    {0x1F80, {0x1F00, 0x3B9, 0x0}}, {0x1F81, {0x1F01, 0x3B9, 0x0}}, {0x1F82, {0x1F02, 0x3B9, 0x0}},
+    {0x1F83, {0x1F03, 0x3B9, 0x0}}, {0x1F84, {0x1F04, 0x3B9, 0x0}}, {0x1F85, {0x1F05, 0x3B9, 0x0}},
+    {0x1F86, {0x1F06, 0x3B9, 0x0}}, {0x1F87, {0x1F07, 0x3B9, 0x0}}, {0x1F88, {0x1F00, 0x3B9, 0x0}},
+    {0x1F89, {0x1F01, 0x3B9, 0x0}}, {0x1F8A, {0x1F02, 0x3B9, 0x0}}, {0x1F8B, {0x1F03, 0x3B9, 0x0}},
+    {0x1F8C, {0x1F04, 0x3B9, 0x0}}, {0x1F8D, {0x1F05, 0x3B9, 0x0}}, {0x1F8E, {0x1F06, 0x3B9, 0x0}},
+    {0x1F8F, {0x1F07, 0x3B9, 0x0}}, {0x1F90, {0x1F20, 0x3B9, 0x0}}, {0x1F91, {0x1F21, 0x3B9, 0x0}},
+    {0x1F92, {0x1F22, 0x3B9, 0x0}}, {0x1F93, {0x1F23, 0x3B9, 0x0}}, {0x1F94, {0x1F24, 0x3B9, 0x0}},
+    {0x1F95, {0x1F25, 0x3B9, 0x0}}, {0x1F96, {0x1F26, 0x3B9, 0x0}}, {0x1F97, {0x1F27, 0x3B9, 0x0}},
+    {0x1F98, {0x1F20, 0x3B9, 0x0}}, {0x1F99, {0x1F21, 0x3B9, 0x0}}, {0x1F9A, {0x1F22, 0x3B9, 0x0}},
+    {0x1F9B, {0x1F23, 0x3B9, 0x0}}, {0x1F9C, {0x1F24, 0x3B9, 0x0}}, {0x1F9D, {0x1F25, 0x3B9, 0x0}},
+    {0x1F9E, {0x1F26, 0x3B9, 0x0}}, {0x1F9F, {0x1F27, 0x3B9, 0x0}}, {0x1FA0, {0x1F60, 0x3B9, 0x0}},
+    {0x1FA1, {0x1F61, 0x3B9, 0x0}}, {0x1FA2, {0x1F62, 0x3B9, 0x0}}, {0x1FA3, {0x1F63, 0x3B9, 0x0}},
+    {0x1FA4, {0x1F64, 0x3B9, 0x0}}, {0x1FA5, {0x1F65, 0x3B9, 0x0}}, {0x1FA6, {0x1F66, 0x3B9, 0x0}},
+    {0x1FA7, {0x1F67, 0x3B9, 0x0}}, {0x1FA8, {0x1F60, 0x3B9, 0x0}}, {0x1FA9, {0x1F61, 0x3B9, 0x0}},
+    {0x1FAA, {0x1F62, 0x3B9, 0x0}}, {0x1FAB, {0x1F63, 0x3B9, 0x0}}, {0x1FAC, {0x1F64, 0x3B9, 0x0}},
+    {0x1FAD, {0x1F65, 0x3B9, 0x0}}, {0x1FAE, {0x1F66, 0x3B9, 0x0}}, {0x1FAF, {0x1F67, 0x3B9, 0x0}},
+    {0x1FB2, {0x1F70, 0x3B9, 0x0}}, {0x1FB3, {0x3B1, 0x3B9, 0x0}}, {0x1FB4, {0x3AC, 0x3B9, 0x0}},
+    {0x1FB6, {0x3B1, 0x342, 0x0}}, {0x1FB7, {0x3B1, 0x342, 0x3B9}}, {0x1FBC, {0x3B1, 0x3B9, 0x0}},
+    {0x1FC2, {0x1F74, 0x3B9, 0x0}}, {0x1FC3, {0x3B7, 0x3B9, 0x0}}, {0x1FC4, {0x3AE, 0x3B9, 0x0}},
+    {0x1FC6, {0x3B7, 0x342, 0x0}}, {0x1FC7, {0x3B7, 0x342, 0x3B9}}, {0x1FCC, {0x3B7, 0x3B9, 0x0}},
+    {0x1FD2, {0x3B9, 0x308, 0x300}}, {0x1FD3, {0x3B9, 0x308, 0x301}},
+    {0x1FD6, {0x3B9, 0x342, 0x0}}, {0x1FD7, {0x3B9, 0x308, 0x342}},
+    {0x1FE2, {0x3C5, 0x308, 0x300}}, {0x1FE3, {0x3C5, 0x308, 0x301}},
+    {0x1FE4, {0x3C1, 0x313, 0x0}}, {0x1FE6, {0x3C5, 0x342, 0x0}}, {0x1FE7, {0x3C5, 0x308, 0x342}},
+    {0x1FF2, {0x1F7C, 0x3B9, 0x0}}, {0x1FF3, {0x3C9, 0x3B9, 0x0}}, {0x1FF4, {0x3CE, 0x3B9, 0x0}},
+    {0x1FF6, {0x3C9, 0x342, 0x0}}, {0x1FF7, {0x3C9, 0x342, 0x3B9}}, {0x1FFC, {0x3C9, 0x3B9, 0x0}},
+    {0xFB00, {0x66, 0x66, 0x0}}, {0xFB01, {0x66, 0x69, 0x0}}, {0xFB02, {0x66, 0x6C, 0x0}},
+    {0xFB03, {0x66, 0x66, 0x69}}, {0xFB04, {0x66, 0x66, 0x6C}}, {0xFB05, {0x73, 0x74, 0x0}},
+    {0xFB06, {0x73, 0x74, 0x0}}, {0xFB13, {0x574, 0x576, 0x0}}, {0xFB14, {0x574, 0x565, 0x0}},
+    {0xFB15, {0x574, 0x56B, 0x0}}, {0xFB16, {0x57E, 0x576, 0x0}}, {0xFB17, {0x574, 0x56D, 0x0}},
+};
+
+/// Grapheme_Cluster_Break and Extended_Pictographic; the letters are grapheme_class.
+inline constexpr grapheme_range grapheme_table[] = {
+    {0x7F, 0x9F, 'C'}, {0xA9, 0xA9, 'X'}, {0xAD, 0xAD, 'C'}, {0xAE, 0xAE, 'X'},
+    {0x300, 0x36F, 'E'}, {0x483, 0x489, 'E'}, {0x591, 0x5BD, 'E'}, {0x5BF, 0x5BF, 'E'},
+    {0x5C1, 0x5C2, 'E'}, {0x5C4, 0x5C5, 'E'}, {0x5C7, 0x5C7, 'E'}, {0x600, 0x605, 'P'},
+    {0x610, 0x61A, 'E'}, {0x61C, 0x61C, 'C'}, {0x64B, 0x65F, 'E'}, {0x670, 0x670, 'E'},
+    {0x6D6, 0x6DC, 'E'}, {0x6DD, 0x6DD, 'P'}, {0x6DF, 0x6E4, 'E'}, {0x6E7, 0x6E8, 'E'},
+    {0x6EA, 0x6ED, 'E'}, {0x70F, 0x70F, 'P'}, {0x711, 0x711, 'E'}, {0x730, 0x74A, 'E'},
+    {0x7A6, 0x7B0, 'E'}, {0x7EB, 0x7F3, 'E'}, {0x7FD, 0x7FD, 'E'}, {0x816, 0x819, 'E'},
+    {0x81B, 0x823, 'E'}, {0x825, 0x827, 'E'}, {0x829, 0x82D, 'E'}, {0x859, 0x85B, 'E'},
+    {0x890, 0x891, 'P'}, {0x898, 0x89F, 'E'}, {0x8CA, 0x8E1, 'E'}, {0x8E2, 0x8E2, 'P'},
+    {0x8E3, 0x902, 'E'}, {0x903, 0x903, 'S'}, {0x93A, 0x93A, 'E'}, {0x93B, 0x93B, 'S'},
+    {0x93C, 0x93C, 'E'}, {0x93E, 0x940, 'S'}, {0x941, 0x948, 'E'}, {0x949, 0x94C, 'S'},
+    {0x94D, 0x94D, 'E'}, {0x94E, 0x94F, 'S'}, {0x951, 0x957, 'E'}, {0x962, 0x963, 'E'},
+    {0x981, 0x981, 'E'}, {0x982, 0x983, 'S'}, {0x9BC, 0x9BC, 'E'}, {0x9BE, 0x9BE, 'E'},
+    {0x9BF, 0x9C0, 'S'}, {0x9C1, 0x9C4, 'E'}, {0x9C7, 0x9C8, 'S'}, {0x9CB, 0x9CC, 'S'},
+    {0x9CD, 0x9CD, 'E'}, {0x9D7, 0x9D7, 'E'}, {0x9E2, 0x9E3, 'E'}, {0x9FE, 0x9FE, 'E'},
+    {0xA01, 0xA02, 'E'}, {0xA03, 0xA03, 'S'}, {0xA3C, 0xA3C, 'E'}, {0xA3E, 0xA40, 'S'},
+    {0xA41, 0xA42, 'E'}, {0xA47, 0xA48, 'E'}, {0xA4B, 0xA4D, 'E'}, {0xA51, 0xA51, 'E'},
+    {0xA70, 0xA71, 'E'}, {0xA75, 0xA75, 'E'}, {0xA81, 0xA82, 'E'}, {0xA83, 0xA83, 'S'},
+    {0xABC, 0xABC, 'E'}, {0xABE, 0xAC0, 'S'}, {0xAC1, 0xAC5, 'E'}, {0xAC7, 0xAC8, 'E'},
+    {0xAC9, 0xAC9, 'S'}, {0xACB, 0xACC, 'S'}, {0xACD, 0xACD, 'E'}, {0xAE2, 0xAE3, 'E'},
+    {0xAFA, 0xAFF, 'E'}, {0xB01, 0xB01, 'E'}, {0xB02, 0xB03, 'S'}, {0xB3C, 0xB3C, 'E'},
+    {0xB3E, 0xB3F, 'E'}, {0xB40, 0xB40, 'S'}, {0xB41, 0xB44, 'E'}, {0xB47, 0xB48, 'S'},
+    {0xB4B, 0xB4C, 'S'}, {0xB4D, 0xB4D, 'E'}, {0xB55, 0xB57, 'E'}, {0xB62, 0xB63, 'E'},
+    {0xB82, 0xB82, 'E'}, {0xBBE, 0xBBE, 'E'}, {0xBBF, 0xBBF, 'S'}, {0xBC0, 0xBC0, 'E'},
+    {0xBC1, 0xBC2, 'S'}, {0xBC6, 0xBC8, 'S'}, {0xBCA, 0xBCC, 'S'}, {0xBCD, 0xBCD, 'E'},
+    {0xBD7, 0xBD7, 'E'}, {0xC00, 0xC00, 'E'}, {0xC01, 0xC03, 'S'}, {0xC04, 0xC04, 'E'},
+    {0xC3C, 0xC3C, 'E'}, {0xC3E, 0xC40, 'E'}, {0xC41, 0xC44, 'S'}, {0xC46, 0xC48, 'E'},
+    {0xC4A, 0xC4D, 'E'}, {0xC55, 0xC56, 'E'}, {0xC62, 0xC63, 'E'}, {0xC81, 0xC81, 'E'},
+    {0xC82, 0xC83, 'S'}, {0xCBC, 0xCBC, 'E'}, {0xCBE, 0xCBE, 'S'}, {0xCBF, 0xCBF, 'E'},
+    {0xCC0, 0xCC1, 'S'}, {0xCC2, 0xCC2, 'E'}, {0xCC3, 0xCC4, 'S'}, {0xCC6, 0xCC6, 'E'},
+    {0xCC7, 0xCC8, 'S'}, {0xCCA, 0xCCB, 'S'}, {0xCCC, 0xCCD, 'E'}, {0xCD5, 0xCD6, 'E'},
+    {0xCE2, 0xCE3, 'E'}, {0xCF3, 0xCF3, 'S'}, {0xD00, 0xD01, 'E'}, {0xD02, 0xD03, 'S'},
+    {0xD3B, 0xD3C, 'E'}, {0xD3E, 0xD3E, 'E'}, {0xD3F, 0xD40, 'S'}, {0xD41, 0xD44, 'E'},
+    {0xD46, 0xD48, 'S'}, {0xD4A, 0xD4C, 'S'}, {0xD4D, 0xD4D, 'E'}, {0xD4E, 0xD4E, 'P'},
+    {0xD57, 0xD57, 'E'}, {0xD62, 0xD63, 'E'}, {0xD81, 0xD81, 'E'}, {0xD82, 0xD83, 'S'},
+    {0xDCA, 0xDCA, 'E'}, {0xDCF, 0xDCF, 'E'}, {0xDD0, 0xDD1, 'S'}, {0xDD2, 0xDD4, 'E'},
+    {0xDD6, 0xDD6, 'E'}, {0xDD8, 0xDDE, 'S'}, {0xDDF, 0xDDF, 'E'}, {0xDF2, 0xDF3, 'S'},
+    {0xE31, 0xE31, 'E'}, {0xE33, 0xE33, 'S'}, {0xE34, 0xE3A, 'E'}, {0xE47, 0xE4E, 'E'},
+    {0xEB1, 0xEB1, 'E'}, {0xEB3, 0xEB3, 'S'}, {0xEB4, 0xEBC, 'E'}, {0xEC8, 0xECE, 'E'},
+    {0xF18, 0xF19, 'E'}, {0xF35, 0xF35, 'E'}, {0xF37, 0xF37, 'E'}, {0xF39, 0xF39, 'E'},
+    {0xF3E, 0xF3F, 'S'}, {0xF71, 0xF7E, 'E'}, {0xF7F, 0xF7F, 'S'}, {0xF80, 0xF84, 'E'},
+    {0xF86, 0xF87, 'E'}, {0xF8D, 0xF97, 'E'}, {0xF99, 0xFBC, 'E'}, {0xFC6, 0xFC6, 'E'},
+    {0x102D, 0x1030, 'E'}, {0x1031, 0x1031, 'S'}, {0x1032, 0x1037, 'E'}, {0x1039, 0x103A, 'E'},
+    {0x103B, 0x103C, 'S'}, {0x103D, 0x103E, 'E'}, {0x1056, 0x1057, 'S'}, {0x1058, 0x1059, 'E'},
+    {0x105E, 0x1060, 'E'}, {0x1071, 0x1074, 'E'}, {0x1082, 0x1082, 'E'}, {0x1084, 0x1084, 'S'},
+    {0x1085, 0x1086, 'E'}, {0x108D, 0x108D, 'E'}, {0x109D, 0x109D, 'E'}, {0x135D, 0x135F, 'E'},
+    {0x1712, 0x1714, 'E'}, {0x1715, 0x1715, 'S'}, {0x1732, 0x1733, 'E'}, {0x1734, 0x1734, 'S'},
+    {0x1752, 0x1753, 'E'}, {0x1772, 0x1773, 'E'}, {0x17B4, 0x17B5, 'E'}, {0x17B6, 0x17B6, 'S'},
+    {0x17B7, 0x17BD, 'E'}, {0x17BE, 0x17C5, 'S'}, {0x17C6, 0x17C6, 'E'}, {0x17C7, 0x17C8, 'S'},
+    {0x17C9, 0x17D3, 'E'}, {0x17DD, 0x17DD, 'E'}, {0x180B, 0x180D, 'E'}, {0x180E, 0x180E, 'C'},
+    {0x180F, 0x180F, 'E'}, {0x1885, 0x1886, 'E'}, {0x18A9, 0x18A9, 'E'}, {0x1920, 0x1922, 'E'},
+    {0x1923, 0x1926, 'S'}, {0x1927, 0x1928, 'E'}, {0x1929, 0x192B, 'S'}, {0x1930, 0x1931, 'S'},
+    {0x1932, 0x1932, 'E'}, {0x1933, 0x1938, 'S'}, {0x1939, 0x193B, 'E'}, {0x1A17, 0x1A18, 'E'},
+    {0x1A19, 0x1A1A, 'S'}, {0x1A1B, 0x1A1B, 'E'}, {0x1A55, 0x1A55, 'S'}, {0x1A56, 0x1A56, 'E'},
+    {0x1A57, 0x1A57, 'S'}, {0x1A58, 0x1A5E, 'E'}, {0x1A60, 0x1A60, 'E'}, {0x1A62, 0x1A62, 'E'},
+    {0x1A65, 0x1A6C, 'E'}, {0x1A6D, 0x1A72, 'S'}, {0x1A73, 0x1A7C, 'E'}, {0x1A7F, 0x1A7F, 'E'},
+    {0x1AB0, 0x1ACE, 'E'}, {0x1B00, 0x1B03, 'E'}, {0x1B04, 0x1B04, 'S'}, {0x1B34, 0x1B3A, 'E'},
+    {0x1B3B, 0x1B3B, 'S'}, {0x1B3C, 0x1B3C, 'E'}, {0x1B3D, 0x1B41, 'S'}, {0x1B42, 0x1B42, 'E'},
+    {0x1B43, 0x1B44, 'S'}, {0x1B6B, 0x1B73, 'E'}, {0x1B80, 0x1B81, 'E'}, {0x1B82, 0x1B82, 'S'},
+    {0x1BA1, 0x1BA1, 'S'}, {0x1BA2, 0x1BA5, 'E'}, {0x1BA6, 0x1BA7, 'S'}, {0x1BA8, 0x1BA9, 'E'},
+    {0x1BAA, 0x1BAA, 'S'}, {0x1BAB, 0x1BAD, 'E'}, {0x1BE6, 0x1BE6, 'E'}, {0x1BE7, 0x1BE7, 'S'},
+    {0x1BE8, 0x1BE9, 'E'}, {0x1BEA, 0x1BEC, 'S'}, {0x1BED, 0x1BED, 'E'}, {0x1BEE, 0x1BEE, 'S'},
+    {0x1BEF, 0x1BF1, 'E'}, {0x1BF2, 0x1BF3, 'S'}, {0x1C24, 0x1C2B, 'S'}, {0x1C2C, 0x1C33, 'E'},
+    {0x1C34, 0x1C35, 'S'}, {0x1C36, 0x1C37, 'E'}, {0x1CD0, 0x1CD2, 'E'}, {0x1CD4, 0x1CE0, 'E'},
+    {0x1CE1, 0x1CE1, 'S'}, {0x1CE2, 0x1CE8, 'E'}, {0x1CED, 0x1CED, 'E'}, {0x1CF4, 0x1CF4, 'E'},
+    {0x1CF7, 0x1CF7, 'S'}, {0x1CF8, 0x1CF9, 'E'}, {0x1DC0, 0x1DFF, 'E'}, {0x200B, 0x200B, 'C'},
+    {0x200C, 0x200C, 'E'}, {0x200D, 0x200D, 'J'}, {0x200E, 0x200F, 'C'}, {0x2028, 0x202E, 'C'},
+    {0x203C, 0x203C, 'X'}, {0x2049, 0x2049, 'X'}, {0x2060, 0x206F, 'C'}, {0x20D0, 0x20F0, 'E'},
+    {0x2122, 0x2122, 'X'}, {0x2139, 0x2139, 'X'}, {0x2194, 0x2199, 'X'}, {0x21A9, 0x21AA, 'X'},
+    {0x231A, 0x231B, 'X'}, {0x2328, 0x2328, 'X'}, {0x2388, 0x2388, 'X'}, {0x23CF, 0x23CF, 'X'},
+    {0x23E9, 0x23F3, 'X'}, {0x23F8, 0x23FA, 'X'}, {0x24C2, 0x24C2, 'X'}, {0x25AA, 0x25AB, 'X'},
+    {0x25B6, 0x25B6, 'X'}, {0x25C0, 0x25C0, 'X'}, {0x25FB, 0x25FE, 'X'}, {0x2600, 0x2605, 'X'},
+    {0x2607, 0x2612, 'X'}, {0x2614, 0x2685, 'X'}, {0x2690, 0x2705, 'X'}, {0x2708, 0x2712, 'X'},
+    {0x2714, 0x2714, 'X'}, {0x2716, 0x2716, 'X'}, {0x271D, 0x271D, 'X'}, {0x2721, 0x2721, 'X'},
+    {0x2728, 0x2728, 'X'}, {0x2733, 0x2734, 'X'}, {0x2744, 0x2744, 'X'}, {0x2747, 0x2747, 'X'},
+    {0x274C, 0x274C, 'X'}, {0x274E, 0x274E, 'X'}, {0x2753, 0x2755, 'X'}, {0x2757, 0x2757, 'X'},
+    {0x2763, 0x2767, 'X'}, {0x2795, 0x2797, 'X'}, {0x27A1, 0x27A1, 'X'}, {0x27B0, 0x27B0, 'X'},
+    {0x27BF, 0x27BF, 'X'}, {0x2934, 0x2935, 'X'}, {0x2B05, 0x2B07, 'X'}, {0x2B1B, 0x2B1C, 'X'},
+    {0x2B50, 0x2B50, 'X'}, {0x2B55, 0x2B55, 'X'}, {0x2CEF, 0x2CF1, 'E'}, {0x2D7F, 0x2D7F, 'E'},
+    {0x2DE0, 0x2DFF, 'E'}, {0x302A, 0x302F, 'E'}, {0x3030, 0x3030, 'X'}, {0x303D, 0x303D, 'X'},
+    {0x3099, 0x309A, 'E'}, {0x3297, 0x3297, 'X'}, {0x3299, 0x3299, 'X'}, {0xA66F, 0xA672, 'E'},
+    {0xA674, 0xA67D, 'E'}, {0xA69E, 0xA69F, 'E'}, {0xA6F0, 0xA6F1, 'E'}, {0xA802, 0xA802, 'E'},
+    {0xA806, 0xA806, 'E'}, {0xA80B, 0xA80B, 'E'}, {0xA823, 0xA824, 'S'}, {0xA825, 0xA826, 'E'},
+    {0xA827, 0xA827, 'S'}, {0xA82C, 0xA82C, 'E'}, {0xA880, 0xA881, 'S'}, {0xA8B4, 0xA8C3, 'S'},
+    {0xA8C4, 0xA8C5, 'E'}, {0xA8E0, 0xA8F1, 'E'}, {0xA8FF, 0xA8FF, 'E'}, {0xA926, 0xA92D, 'E'},
+    {0xA947, 0xA951, 'E'}, {0xA952, 0xA953, 'S'}, {0xA980, 0xA982, 'E'}, {0xA983, 0xA983, 'S'},
+    {0xA9B3, 0xA9B3, 'E'}, {0xA9B4, 0xA9B5, 'S'}, {0xA9B6, 0xA9B9, 'E'}, {0xA9BA, 0xA9BB, 'S'},
+    {0xA9BC, 0xA9BD, 'E'}, {0xA9BE, 0xA9C0, 'S'}, {0xA9E5, 0xA9E5, 'E'}, {0xAA29, 0xAA2E, 'E'},
+    {0xAA2F, 0xAA30, 'S'}, {0xAA31, 0xAA32, 'E'}, {0xAA33, 0xAA34, 'S'}, {0xAA35, 0xAA36, 'E'},
+    {0xAA43, 0xAA43, 'E'}, {0xAA4C, 0xAA4C, 'E'}, {0xAA4D, 0xAA4D, 'S'}, {0xAA7C, 0xAA7C, 'E'},
+    {0xAAB0, 0xAAB0, 'E'}, {0xAAB2, 0xAAB4, 'E'}, {0xAAB7, 0xAAB8, 'E'}, {0xAABE, 0xAABF, 'E'},
+    {0xAAC1, 0xAAC1, 'E'}, {0xAAEB, 0xAAEB, 'S'}, {0xAAEC, 0xAAED, 'E'}, {0xAAEE, 0xAAEF, 'S'},
+    {0xAAF5, 0xAAF5, 'S'}, {0xAAF6, 0xAAF6, 'E'}, {0xABE3, 0xABE4, 'S'}, {0xABE5, 0xABE5, 'E'},
+    {0xABE6, 0xABE7, 'S'}, {0xABE8, 0xABE8, 'E'}, {0xABE9, 0xABEA, 'S'}, {0xABEC, 0xABEC, 'S'},
+    {0xABED, 0xABED, 'E'}, {0xFB1E, 0xFB1E, 'E'}, {0xFE00, 0xFE0F, 'E'}, {0xFE20, 0xFE2F, 'E'},
+    {0xFEFF, 0xFEFF, 'C'}, {0xFF9E, 0xFF9F, 'E'}, {0xFFF0, 0xFFFB, 'C'}, {0x101FD, 0x101FD, 'E'},
+    {0x102E0, 0x102E0, 'E'}, {0x10376, 0x1037A, 'E'}, {0x10A01, 0x10A03, 'E'},
+    {0x10A05, 0x10A06, 'E'}, {0x10A0C, 0x10A0F, 'E'}, {0x10A38, 0x10A3A, 'E'},
+    {0x10A3F, 0x10A3F, 'E'}, {0x10AE5, 0x10AE6, 'E'}, {0x10D24, 0x10D27, 'E'},
+    {0x10EAB, 0x10EAC, 'E'}, {0x10EFD, 0x10EFF, 'E'}, {0x10F46, 0x10F50, 'E'},
+    {0x10F82, 0x10F85, 'E'}, {0x11000, 0x11000, 'S'}, {0x11001, 0x11001, 'E'},
+    {0x11002, 0x11002, 'S'}, {0x11038, 0x11046, 'E'}, {0x11070, 0x11070, 'E'},
+    {0x11073, 0x11074, 'E'}, {0x1107F, 0x11081, 'E'}, {0x11082, 0x11082, 'S'},
+    {0x110B0, 0x110B2, 'S'}, {0x110B3, 0x110B6, 'E'}, {0x110B7, 0x110B8, 'S'},
+    {0x110B9, 0x110BA, 'E'}, {0x110BD, 0x110BD, 'P'}, {0x110C2, 0x110C2, 'E'},
+    {0x110CD, 0x110CD, 'P'}, {0x11100, 0x11102, 'E'}, {0x11127, 0x1112B, 'E'},
+    {0x1112C, 0x1112C, 'S'}, {0x1112D, 0x11134, 'E'}, {0x11145, 0x11146, 'S'},
+    {0x11173, 0x11173, 'E'}, {0x11180, 0x11181, 'E'}, {0x11182, 0x11182, 'S'},
+    {0x111B3, 0x111B5, 'S'}, {0x111B6, 0x111BE, 'E'}, {0x111BF, 0x111C0, 'S'},
+    {0x111C2, 0x111C3, 'P'}, {0x111C9, 0x111CC, 'E'}, {0x111CE, 0x111CE, 'S'},
+    {0x111CF, 0x111CF, 'E'}, {0x1122C, 0x1122E, 'S'}, {0x1122F, 0x11231, 'E'},
+    {0x11232, 0x11233, 'S'}, {0x11234, 0x11234, 'E'}, {0x11235, 0x11235, 'S'},
+    {0x11236, 0x11237, 'E'}, {0x1123E, 0x1123E, 'E'}, {0x11241, 0x11241, 'E'},
+    {0x112DF, 0x112DF, 'E'}, {0x112E0, 0x112E2, 'S'}, {0x112E3, 0x112EA, 'E'},
+    {0x11300, 0x11301, 'E'}, {0x11302, 0x11303, 'S'}, {0x1133B, 0x1133C, 'E'},
+    {0x1133E, 0x1133E, 'E'}, {0x1133F, 0x1133F, 'S'}, {0x11340, 0x11340, 'E'},
+    {0x11341, 0x11344, 'S'}, {0x11347, 0x11348, 'S'}, {0x1134B, 0x1134D, 'S'},
+    {0x11357, 0x11357, 'E'}, {0x11362, 0x11363, 'S'}, {0x11366, 0x1136C, 'E'},
+    {0x11370, 0x11374, 'E'}, {0x11435, 0x11437, 'S'}, {0x11438, 0x1143F, 'E'},
+    {0x11440, 0x11441, 'S'}, {0x11442, 0x11444, 'E'}, {0x11445, 0x11445, 'S'},
+    {0x11446, 0x11446, 'E'}, {0x1145E, 0x1145E, 'E'}, {0x114B0, 0x114B0, 'E'},
+    {0x114B1, 0x114B2, 'S'}, {0x114B3, 0x114B8, 'E'}, {0x114B9, 0x114B9, 'S'},
+    {0x114BA, 0x114BA, 'E'}, {0x114BB, 0x114BC, 'S'}, {0x114BD, 0x114BD, 'E'},
+    {0x114BE, 0x114BE, 'S'}, {0x114BF, 0x114C0, 'E'}, {0x114C1, 0x114C1, 'S'},
+    {0x114C2, 0x114C3, 'E'}, {0x115AF, 0x115AF, 'E'}, {0x115B0, 0x115B1, 'S'},
+    {0x115B2, 0x115B5, 'E'}, {0x115B8, 0x115BB, 'S'}, {0x115BC, 0x115BD, 'E'},
+    {0x115BE, 0x115BE, 'S'}, {0x115BF, 0x115C0, 'E'}, {0x115DC, 0x115DD, 'E'},
+    {0x11630, 0x11632, 'S'}, {0x11633, 0x1163A, 'E'}, {0x1163B, 0x1163C, 'S'},
+    {0x1163D, 0x1163D, 'E'}, {0x1163E, 0x1163E, 'S'}, {0x1163F, 0x11640, 'E'},
+    {0x116AB, 0x116AB, 'E'}, {0x116AC, 0x116AC, 'S'}, {0x116AD, 0x116AD, 'E'},
+    {0x116AE, 0x116AF, 'S'}, {0x116B0, 0x116B5, 'E'}, {0x116B6, 0x116B6, 'S'},
+    {0x116B7, 0x116B7, 'E'}, {0x1171D, 0x1171F, 'E'}, {0x11722, 0x11725, 'E'},
+    {0x11726, 0x11726, 'S'}, {0x11727, 0x1172B, 'E'}, {0x1182C, 0x1182E, 'S'},
+    {0x1182F, 0x11837, 'E'}, {0x11838, 0x11838, 'S'}, {0x11839, 0x1183A, 'E'},
+    {0x11930, 0x11930, 'E'}, {0x11931, 0x11935, 'S'}, {0x11937, 0x11938, 'S'},
+    {0x1193B, 0x1193C, 'E'}, {0x1193D, 0x1193D, 'S'}, {0x1193E, 0x1193E, 'E'},
+    {0x1193F, 0x1193F, 'P'}, {0x11940, 0x11940, 'S'}, {0x11941, 0x11941, 'P'},
+    {0x11942, 0x11942, 'S'}, {0x11943, 0x11943, 'E'}, {0x119D1, 0x119D3, 'S'},
+    {0x119D4, 0x119D7, 'E'}, {0x119DA, 0x119DB, 'E'}, {0x119DC, 0x119DF, 'S'},
+    {0x119E0, 0x119E0, 'E'}, {0x119E4, 0x119E4, 'S'}, {0x11A01, 0x11A0A, 'E'},
+    {0x11A33, 0x11A38, 'E'}, {0x11A39, 0x11A39, 'S'}, {0x11A3A, 0x11A3A, 'P'},
+    {0x11A3B, 0x11A3E, 'E'}, {0x11A47, 0x11A47, 'E'}, {0x11A51, 0x11A56, 'E'},
+    {0x11A57, 0x11A58, 'S'}, {0x11A59, 0x11A5B, 'E'}, {0x11A84, 0x11A89, 'P'},
+    {0x11A8A, 0x11A96, 'E'}, {0x11A97, 0x11A97, 'S'}, {0x11A98, 0x11A99, 'E'},
+    {0x11C2F, 0x11C2F, 'S'}, {0x11C30, 0x11C36, 'E'}, {0x11C38, 0x11C3D, 'E'},
+    {0x11C3E, 0x11C3E, 'S'}, {0x11C3F, 0x11C3F, 'E'}, {0x11C92, 0x11CA7, 'E'},
+    {0x11CA9, 0x11CA9, 'S'}, {0x11CAA, 0x11CB0, 'E'}, {0x11CB1, 0x11CB1, 'S'},
+    {0x11CB2, 0x11CB3, 'E'}, {0x11CB4, 0x11CB4, 'S'}, {0x11CB5, 0x11CB6, 'E'},
+    {0x11D31, 0x11D36, 'E'}, {0x11D3A, 0x11D3A, 'E'}, {0x11D3C, 0x11D3D, 'E'},
+    {0x11D3F, 0x11D45, 'E'}, {0x11D46, 0x11D46, 'P'}, {0x11D47, 0x11D47, 'E'},
+    {0x11D8A, 0x11D8E, 'S'}, {0x11D90, 0x11D91, 'E'}, {0x11D93, 0x11D94, 'S'},
+    {0x11D95, 0x11D95, 'E'}, {0x11D96, 0x11D96, 'S'}, {0x11D97, 0x11D97, 'E'},
+    {0x11EF3, 0x11EF4, 'E'}, {0x11EF5, 0x11EF6, 'S'}, {0x11F00, 0x11F01, 'E'},
+    {0x11F02, 0x11F02, 'P'}, {0x11F03, 0x11F03, 'S'}, {0x11F34, 0x11F35, 'S'},
+    {0x11F36, 0x11F3A, 'E'}, {0x11F3E, 0x11F3F, 'S'}, {0x11F40, 0x11F40, 'E'},
+    {0x11F41, 0x11F41, 'S'}, {0x11F42, 0x11F42, 'E'}, {0x13430, 0x1343F, 'C'},
+    {0x13440, 0x13440, 'E'}, {0x13447, 0x13455, 'E'}, {0x16AF0, 0x16AF4, 'E'},
+    {0x16B30, 0x16B36, 'E'}, {0x16F4F, 0x16F4F, 'E'}, {0x16F51, 0x16F87, 'S'},
+    {0x16F8F, 0x16F92, 'E'}, {0x16FE4, 0x16FE4, 'E'}, {0x16FF0, 0x16FF1, 'S'},
+    {0x1BC9D, 0x1BC9E, 'E'}, {0x1BCA0, 0x1BCA3, 'C'}, {0x1CF00, 0x1CF2D, 'E'},
+    {0x1CF30, 0x1CF46, 'E'}, {0x1D165, 0x1D165, 'E'}, {0x1D166, 0x1D166, 'S'},
+    {0x1D167, 0x1D169, 'E'}, {0x1D16D, 0x1D16D, 'S'}, {0x1D16E, 0x1D172, 'E'},
+    {0x1D173, 0x1D17A, 'C'}, {0x1D17B, 0x1D182, 'E'}, {0x1D185, 0x1D18B, 'E'},
+    {0x1D1AA, 0x1D1AD, 'E'}, {0x1D242, 0x1D244, 'E'}, {0x1DA00, 0x1DA36, 'E'},
+    {0x1DA3B, 0x1DA6C, 'E'}, {0x1DA75, 0x1DA75, 'E'}, {0x1DA84, 0x1DA84, 'E'},
+    {0x1DA9B, 0x1DA9F, 'E'}, {0x1DAA1, 0x1DAAF, 'E'}, {0x1E000, 0x1E006, 'E'},
+    {0x1E008, 0x1E018, 'E'}, {0x1E01B, 0x1E021, 'E'}, {0x1E023, 0x1E024, 'E'},
+    {0x1E026, 0x1E02A, 'E'}, {0x1E08F, 0x1E08F, 'E'}, {0x1E130, 0x1E136, 'E'},
+    {0x1E2AE, 0x1E2AE, 'E'}, {0x1E2EC, 0x1E2EF, 'E'}, {0x1E4EC, 0x1E4EF, 'E'},
+    {0x1E8D0, 0x1E8D6, 'E'}, {0x1E944, 0x1E94A, 'E'}, {0x1F000, 0x1F0FF, 'X'},
+    {0x1F10D, 0x1F10F, 'X'}, {0x1F12F, 0x1F12F, 'X'}, {0x1F16C, 0x1F171, 'X'},
+    {0x1F17E, 0x1F17F, 'X'}, {0x1F18E, 0x1F18E, 'X'}, {0x1F191, 0x1F19A, 'X'},
+    {0x1F1AD, 0x1F1E5, 'X'}, {0x1F1E6, 0x1F1FF, 'R'}, {0x1F201, 0x1F20F, 'X'},
+    {0x1F21A, 0x1F21A, 'X'}, {0x1F22F, 0x1F22F, 'X'}, {0x1F232, 0x1F23A, 'X'},
+    {0x1F23C, 0x1F23F, 'X'}, {0x1F249, 0x1F3FA, 'X'}, {0x1F3FB, 0x1F3FF, 'E'},
+    {0x1F400, 0x1F53D, 'X'}, {0x1F546, 0x1F64F, 'X'}, {0x1F680, 0x1F6FF, 'X'},
+    {0x1F774, 0x1F77F, 'X'}, {0x1F7D5, 0x1F7FF, 'X'}, {0x1F80C, 0x1F80F, 'X'},
+    {0x1F848, 0x1F84F, 'X'}, {0x1F85A, 0x1F85F, 'X'}, {0x1F888, 0x1F88F, 'X'},
+    {0x1F8AE, 0x1F8FF, 'X'}, {0x1F90C, 0x1F93A, 'X'}, {0x1F93C, 0x1F945, 'X'},
+    {0x1F947, 0x1FAFF, 'X'}, {0x1FC00, 0x1FFFD, 'X'}, {0xE0000, 0xE001F, 'C'},
+    {0xE0020, 0xE007F, 'E'}, {0xE0080, 0xE00FF, 'C'}, {0xE0100, 0xE01EF, 'E'},
+    {0xE01F0, 0xE0FFF, 'C'},
+};
+// Made by tests/unicode_tables.py: end
+
+/// The entry of a sorted table that holds `value`, or null. Cost: O(log entries).
+template <class Range, std::size_t Count>
+[[nodiscard]] const Range* find_range(const Range (&table)[Count], char32_t value) {
+  const Range* found = std::lower_bound(
+      table, table + Count, value, [](const Range& range, char32_t v) { return range.last < v; });
+  return found != table + Count && found->first <= value ? found : nullptr;
+}
+
+[[nodiscard]] inline grapheme_class hangul_class_of(char32_t value) {
+  if ((value >= 0x1100 && value <= 0x115F) || (value >= 0xA960 && value <= 0xA97C))
+    return grapheme_class::hangul_l;
+  if ((value >= 0x1160 && value <= 0x11A7) || (value >= 0xD7B0 && value <= 0xD7C6))
+    return grapheme_class::hangul_v;
+  if ((value >= 0x11A8 && value <= 0x11FF) || (value >= 0xD7CB && value <= 0xD7FB))
+    return grapheme_class::hangul_t;
+  if (value < 0xAC00 || value > 0xD7A3) return grapheme_class::other;
+  // A block of 28 syllables: the bare one, then one with each of 27 tails.
+  return (value - 0xAC00) % 28 == 0 ? grapheme_class::hangul_lv : grapheme_class::hangul_lvt;
+}
+
+inline grapheme_class grapheme_class_of(char32_t value) {
+  if (value < 0x80)
+    return value < 0x20 || value == 0x7F ? grapheme_class::control : grapheme_class::other;
+  const grapheme_class hangul = hangul_class_of(value);
+  if (hangul != grapheme_class::other) return hangul;
+  const grapheme_range* range = find_range(grapheme_table, value);
+  return range != nullptr ? static_cast<grapheme_class>(range->kind) : grapheme_class::other;
+}
+
+/// True if a strided range holds the value: in between, every second one may be missing.
+[[nodiscard]] inline const strided_range* on_stride(const strided_range* range, char32_t value) {
+  if (range == nullptr || (value - range->first) % range->step != 0) return nullptr;
+  return range;
+}
+
+inline bool is_lower_case(char32_t value) {
+  if (value < 0x80) return value >= 'a' && value <= 'z';
+  return on_stride(find_range(lower_table, value), value) != nullptr;
+}
+
+inline void append_folded(std::string& out, char32_t value) {
+  if (value < 0x80) {
+    out += ascii_lower(static_cast<char>(value));
+    return;
+  }
+  // Hebrew to Myanmar and the scripts of East Asia have no case; Georgian, Cherokee and others do.
+  if ((value >= 0x590 && value < 0x10A0) || (value >= 0x2E80 && value < 0xA640)) {
+    append_utf8(out, value);
+    return;
+  }
+  if (const strided_range* range = on_stride(find_range(fold_table, value), value)) {
+    append_utf8(out, static_cast<char32_t>(static_cast<std::int32_t>(value) + range->delta));
+    return;
+  }
+  const long_fold* const end = std::end(long_fold_table);
+  const long_fold* longer =
+      std::lower_bound(std::begin(long_fold_table), end, value,
+                       [](const long_fold& entry, char32_t v) { return entry.from < v; });
+  if (longer == end || longer->from != value) {
+    append_utf8(out, value);
+    return;
+  }
+  for (char32_t target : longer->to) {
+    if (target != 0) append_utf8(out, target);
+  }
+}
+
+}  // namespace detail
+
+inline bool is_letter_or_digit(char32_t value) {
+  if (value < 0x80) return detail::is_ascii_letter(value) || detail::is_ascii_digit(value);
+  return detail::find_range(detail::word_table, value) != nullptr;
+}
+
+inline bool is_unspaced(char32_t value) {
+  return value >= 0xE00 && detail::find_range(detail::unspaced_table, value) != nullptr;
+}
+
+// =================================================================================================
+// 3. Tokens: the unit of every size, limit and budget
+//
+// In   text.      Out   how many tokens it has, and where they stand.
+//
+// A language model counts text in pieces of its own vocabulary. Whoever has that model's tokenizer
+// hands it in; without one a token is a word. Counts of parts need not add up to the count of the
+// whole (a tokenizer may merge across a seam, a separator may cost a token of its own), so limits
+// are tested on the final text.
+// =================================================================================================
+
+/// How many tokens a text has. Expected to grow, or stay, as the text grows.
+using token_counter = std::function<std::size_t(std::string_view)>;
+
+/// Where the tokens of a text stand: in order, apart, not empty. What lies between two tokens
+/// counts as a part of the second.
+using token_splitter = std::function<std::vector<byte_range>(std::string_view)>;
+
+/// What a token is. Both empty: a word. `split` alone: the count is the number of its ranges.
+/// `count` alone: text is cut at words, and inside words at graphemes.
+struct tokenizer {
+  token_counter count;   ///< decides whether a text fits
+  token_splitter split;  ///< where windows of a fixed size may be cut
+};
+
+namespace detail {
+
+/// The first word at or after `at`; an empty range at the end of the text if there is none.
+[[nodiscard]] inline byte_range next_word(std::string_view text, std::size_t at) {
+  const std::size_t size = text.size();
+  const auto is_ascii = [text](std::size_t i) {
+    return static_cast<unsigned char>(text[i]) < 0x80;
+  };
+  for (; at < size; ++at) {  // white space before it
+    if (is_ascii(at)) {
+      if (!is_white_space(static_cast<unsigned char>(text[at]))) break;
+    } else {
+      const code_point point = decode(text, at);
+      if (!is_white_space(point.value)) break;
+      at += point.length - std::size_t{1};
+    }
+  }
+  std::size_t end = at;
+  while (end < size) {
+    if (is_ascii(end)) {
+      if (is_white_space(static_cast<unsigned char>(text[end]))) break;
+      ++end;
+      continue;
+    }
+    const code_point point = decode(text, end);
+    if (is_white_space(point.value)) break;
+    if (is_unspaced(point.value) && !(end > at && is_attached(text, end))) {
+      if (end == at) end = next_grapheme(text, at);
+      break;
+    }
+    end += point.length;
+  }
+  return {at, end};
+}
+
+/// The same, widened to grapheme boundaries: a cut is allowed on both sides. Only a space that
+/// carries a mark, or hangs on a character that joins what follows, makes it differ.
+[[nodiscard]] inline byte_range next_uncut_word(std::string_view text, std::size_t at) {
+  byte_range word = next_word(text, at);
+  if (word.empty()) return word;
+  if (word.begin > at && is_attached(text, word.begin)) {
+    word.begin -= decode_before(text, at, word.begin).length;
+  }
+  while (word.end < text.size() && static_cast<unsigned char>(text[word.end - 1]) >= 0x80) {
+    const std::size_t last = word.end - decode_before(text, word.begin, word.end).length;
+    const std::size_t joined = next_grapheme(text, last);
+    if (joined <= word.end) break;
+    const byte_range next = next_word(text, word.end);  // some characters join what follows
+    word.end = next.begin < joined ? (std::max)(next.end, joined) : joined;
+  }
+  return word;
+}
+
+}  // namespace detail
+
+/// The number of words: maximal runs of characters that are not white space, but each character of
+/// a script written without spaces (Chinese, Japanese, Thai ...) counts by itself. The default
+/// token. Cost: O(bytes).
+///
+/// "Reset the key." gives 3; "\xE6\x9D\xB1\xE4\xBA\xAC" (Tokyo in Japanese) gives 2.
+[[nodiscard]] inline std::size_t count_words(std::string_view text) {
+  std::size_t count = 0;
+  for (byte_range word = detail::next_word(text, 0); !word.empty();
+       word = detail::next_word(text, word.end)) {
+    ++count;
+  }
+  return count;
+}
+
+/// Where the words that count_words counts stand, in order. Cost: O(bytes).
+[[nodiscard]] inline std::vector<byte_range> word_ranges(std::string_view text) {
+  std::vector<byte_range> words;
+  for (byte_range word = detail::next_word(text, 0); !word.empty();
+       word = detail::next_word(text, word.end)) {
+    words.push_back(word);
+  }
+  return words;
+}
+
+namespace detail {
+
+/// The caller's count of a text; where he gave none, the number of his tokens or of words.
+[[nodiscard]] inline std::size_t count_tokens(const tokenizer& tokens, std::string_view text) {
+  if (tokens.count) return tokens.count(text);
+  return tokens.split ? tokens.split(text).size() : count_words(text);
+}
+
+}  // namespace detail
+
+// =================================================================================================
+// 4. Vectors: dot product, cosine, unit length, and the embedder
+//
+// In   float32 vectors; texts and a callback for them.    Out   similarities; checked vectors.
+//
+//   dot(a, b)    = sum of a[i] * b[i]                            in float, in one fixed order
+//   cosine(a, b) = dot(a, b) / (|a| * |b|)                       in double; 0 if either is zero
+//
+// Embedding models give directions: two texts are alike if their vectors point the same way, so
+// cosine is the usual measure. Once both vectors have length 1 it is the dot product alone, and
+// that is why section 10 brings vectors to unit length when they are added.
+// =================================================================================================
+
+// kernels: begin
+namespace detail {
+
+/// Sum of a[i] * b[i] over `count` numbers. Sixteen running sums, number i going to sum i mod 16,
+/// are folded in halves at the end. The pattern is fixed: the same numbers give the same bits, and
+/// zeros appended to both vectors change none. Sixteen sums do not wait for each other, so that
+/// compilers can keep them in vector registers.
+[[nodiscard]] inline float dot_kernel(const float* a, const float* b, std::size_t count) {
+  constexpr std::size_t lanes = 16;
+  std::array<float, lanes> sum{};
+  const std::size_t whole = count - count % lanes;
+  for (std::size_t i = 0; i < whole; i += lanes) {
+    for (std::size_t lane = 0; lane < lanes; ++lane) sum[lane] += a[i + lane] * b[i + lane];
+  }
+  for (std::size_t i = whole; i < count; ++i) sum[i - whole] += a[i] * b[i];
+  for (std::size_t width = lanes / 2; width > 0; width /= 2) {
+    for (std::size_t lane = 0; lane < width; ++lane) sum[lane] += sum[lane + width];
+  }
+  return sum[0];
+}
+
+}  // namespace detail
+// kernels: end
+
+namespace detail {
+
+[[nodiscard]] inline double dot_in_double(std::span<const float> a, std::span<const float> b) {
+  double sum = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    sum += static_cast<double>(a[i]) * static_cast<double>(b[i]);
+  }
+  return sum;
+}
+
+/// dot() for lengths that are known to be equal. Products of huge numbers leave float's range, and
+/// infinities of both signs would add up to NaN: such a sum is taken again in double and held at
+/// the largest float.
+[[nodiscard]] inline float finite_dot(std::span<const float> a, std::span<const float> b) {
+  const float sum = dot_kernel(a.data(), b.data(), a.size());
+  if (is_finite(sum)) return sum;
+  const auto most = static_cast<double>((std::numeric_limits<float>::max)());
+  return static_cast<float>((std::clamp)(dot_in_double(a, b), -most, most));
+}
+
+inline void require_equal_lengths(std::string_view function, std::size_t a, std::size_t b) {
+  if (a == b) return;
+  raise(error(errc::dimension_mismatch, std::string(function) + ": the first vector has " +
+                                            text_of(a) + " numbers, the second " + text_of(b)));
+}
+
+}  // namespace detail
+
+/// The dot product of two vectors of equal length; finite for finite numbers, held at the largest
+/// float where it would leave that range. The same numbers give the same bits.
+///
+/// throws   error{errc::dimension_mismatch}: the lengths differ
+/// cost     O(length), no allocation
+///
+/// {1, 2, 3} and {4, 5, 6} give 32.
+[[nodiscard]] inline float dot(std::span<const float> a, std::span<const float> b) {
+  detail::require_equal_lengths("dot", a.size(), b.size());
+  return detail::finite_dot(a, b);
+}
+
+/// The cosine of the angle between two vectors of finite numbers: 1 same direction, 0 unrelated or
+/// either is zero, -1 opposite. Never outside [-1, 1].
+///
+/// throws   error{errc::dimension_mismatch}: the lengths differ
+/// cost     O(length), no allocation
+///
+/// {3, 4} and {6, 8} give 1; {1, 0} and {0, 2} give 0.
+[[nodiscard]] inline double cosine(std::span<const float> a, std::span<const float> b) {
+  detail::require_equal_lengths("cosine", a.size(), b.size());
+  // In double the squares of the smallest and largest floats, and their product, stay in range.
+  const double lengths = detail::dot_in_double(a, a) * detail::dot_in_double(b, b);
+  if (lengths <= 0) return 0;
+  return (std::clamp)(detail::dot_in_double(a, b) / std::sqrt(lengths), -1.0, 1.0);
+}
+
+/// Brings a vector of finite numbers to length 1 in place. A zero vector has no direction: it is
+/// left unchanged and the answer is false. Cost: O(length), no allocation.
+///
+/// {3, 4} becomes {0.6, 0.8}.
+[[nodiscard]] inline bool normalise(std::span<float> values) {
+  const double length = std::sqrt(detail::dot_in_double(values, values));
+  if (length <= 0) return false;
+  for (float& value : values) {
+    value = static_cast<float>(static_cast<double>(value) / length);
+  }
+  return true;
+}
+
+/// How alike two vectors are.
+enum class metric {
+  cosine,         ///< by direction alone; vectors are brought to length 1 when they are added
+  inner_product,  ///< the dot product of the vectors as given; longer vectors score higher
+};
+
+/// What a text is to the model: many models embed a question otherwise than a text to be found.
+enum class text_role { document, question };
+
+/// A vector and the model that made it. Vectors of different models cannot be compared, whatever
+/// their lengths.
+struct embedding {
+  std::string model = {};          ///< the embedder's tag
+  std::vector<float> values = {};  ///< one number per dimension
+};
+
+/// Embeds texts: one vector per text, in the order of the texts. May return an error, or throw.
+using embed_function = std::function<result<std::vector<std::vector<float>>>(
+    std::span<const std::string_view> texts, text_role role)>;
+
+/// The caller's embedding model.
+struct embedder {
+  std::string model = {};       ///< tag of model and version; another tag is another vector space
+  std::size_t dimension = 0;    ///< numbers per vector; 0: whatever the first vector has
+  std::size_t batch_size = 64;  ///< texts per call, at least 1; 1: each alone; large: one call
+  embed_function embed = {};    ///< must be set
+};
+
+namespace detail {
+
+/// Position of the first number that is NaN or infinite; values.size() if there is none.
+[[nodiscard]] inline std::size_t first_not_finite(std::span<const float> values) {
+  std::size_t i = 0;
+  while (i < values.size() && is_finite(values[i])) ++i;
+  return i;
+}
+
+/// "number 3 of 4 is not finite", for the position that first_not_finite gave.
+[[nodiscard]] inline std::string not_finite_text(std::size_t position, std::size_t count) {
+  return "number " + text_of(position + 1) + " of " + text_of(count) + " is not finite";
+}
+
+/// Is this the vector that was promised? `dimension` 0: any but none. `who()` names its text and is
+/// asked only where the answer is no.
+template <class Who>
+[[nodiscard]] result<void> check_embedding(const embedder& source, std::span<const float> values,
+                                           std::size_t dimension, const Who& who) {
+  const bool right_length = !values.empty() && (dimension == 0 || values.size() == dimension);
+  const std::size_t bad = right_length ? first_not_finite(values) : 0;
+  if (right_length && bad == values.size()) return {};
+
+  const std::string what = "embedder " + quoted(source.model) + ": the vector of " + who();
+  if (right_length) {
+    return error(errc::not_finite, what + ": " + not_finite_text(bad, values.size()));
+  }
+  const std::string wanted = dimension == 0 ? "at least 1" : text_of(dimension);
+  const std::string why = source.dimension != 0 ? "the embedder's dimension" : "its first length";
+  return error(errc::dimension_mismatch, what + " has " + text_of(values.size()) +
+                                             " numbers, expected " + wanted +
+                                             (dimension == 0 ? "" : " (" + why + ")"));
+}
+
+/// Did the embedder answer texts first to first + asked - 1 (of `all`) with one vector each?
+[[nodiscard]] inline result<void> check_answer_count(const embedder& source, std::size_t answered,
+                                                     std::size_t asked, std::size_t first,
+                                                     std::size_t all) {
+  if (answered == asked) return {};
+  return error(errc::embedder_failed, "embedder " + quoted(source.model) + ": answered texts " +
+                                          text_of(first + 1) + " to " + text_of(first + asked) +
+                                          " of " + text_of(all) + " with " + text_of(answered) +
+                                          " vectors, expected " + text_of(asked));
+}
+
+[[nodiscard]] inline result<void> check_embedder(const embedder& source) {
+  const std::string what = "embedder " + quoted(source.model);
+  if (!source.embed) {
+    return error(errc::invalid_argument, what + ": embed is not set, expected a function");
+  }
+  if (source.batch_size == 0) {
+    return error(errc::invalid_argument, what + ": batch_size 0 must be at least 1");
+  }
+  return {};
+}
+
+/// Embeds texts in batches and lets nothing through that was not promised: one vector per text, all
+/// of one length, all numbers finite. An answer of another count is refused whole, as nobody knows
+/// which text went missing. The first failure ends it; no later batch is asked for.
+///
+/// names    how an error calls each text, such as "chunk 'E42'"; none: "text 18 of 40"
+/// returns  one vector per text, in their order; a zero vector is let through
+/// errors   invalid_argument, embedder_failed (threw, wrong count), dimension_mismatch, not_finite;
+///          an error that the callback itself returns passes unchanged
+/// cost     one call per batch_size texts, none for no texts
+[[nodiscard]] inline result<std::vector<std::vector<float>>> embed_checked(
+    const embedder& source, std::span<const std::string_view> texts, text_role role,
+    std::span<const std::string> names = {}) {
+  if (const auto checked = check_embedder(source); !checked) return checked.failure();
+  std::size_t dimension = source.dimension;
+  std::vector<std::vector<float>> vectors;
+  vectors.reserve(texts.size());
+  const auto who = [&] {
+    const std::size_t i = vectors.size();
+    return i < names.size() ? names[i]
+                            : "text " + text_of(i + 1) + " of " + text_of(texts.size());
+  };
+  while (vectors.size() < texts.size()) {
+    const std::size_t first = vectors.size();
+    const std::size_t asked = (std::min)(source.batch_size, texts.size() - first);
+    auto answer = guarded(errc::embedder_failed, "embedder " + quoted(source.model),
+                          [&] { return source.embed(texts.subspan(first, asked), role); });
+    if (!answer) return answer.failure();
+    const auto counted = check_answer_count(source, answer->size(), asked, first, texts.size());
+    if (!counted) return counted.failure();
+    for (std::vector<float>& values : answer.value()) {
+      const auto checked = check_embedding(source, values, dimension, who);
+      if (!checked) return checked.failure();
+      dimension = values.size();
+      vectors.push_back(std::move(values));
+    }
+  }
+  return vectors;
+}
+
+}  // namespace detail
+
+// =================================================================================================
+// 5. Documents and chunks: what goes in, and the pieces that search can return
+//
+// In   a source document: text, and who may read it.      Out   chunks: byte ranges of that text.
+//
+// A chunk never holds text. It names a half-open byte range of its document, so that what is shown
+// is always document.text.substr(range), and a little about the place: the titles above it, its
+// own heading. The article's record is (heading, body); search_text joins the two, and that is
+// what is searched, embedded, counted and given to a reranker.
+// =================================================================================================
+
+/// A fact about a document that a search can filter by: text, a number, or a list of texts.
+using metadata_value = std::variant<std::string, double, std::vector<std::string>>;
+
+/// A source document. Ids are unique within their tenant.
+struct document {
+  std::string id = {};      ///< any bytes, not empty
+  std::string title = {};   ///< may be empty
+  std::string text = {};    ///< Markdown or plain text; UTF-8, but any bytes do
+  std::string tenant = {};  ///< a partition of its own; "" is a tenant like others
+  std::vector<std::string> allowed_groups = {};  ///< who may read it; empty: nobody
+  std::uint64_t revision = 0;                    ///< grows with each change; 0: not counted
+  std::map<std::string, metadata_value> metadata = {};
+};
+
+/// A retrieval unit: one byte range of one document.
+struct chunk {
+  std::string id = {};           ///< unique within the tenant
+  std::string document_id = {};  ///< the document it was cut from
+  std::string parent_id = {};    ///< the larger chunk it lies in; empty: none
+  std::uint64_t revision = 0;
+  byte_range range = {};     ///< its own heading line, if it opens with one, and its body
+  byte_range body = {};      ///< inside range
+  std::string heading = {};  ///< what search_text puts above the body, without marks; may be empty
+  std::vector<std::string> heading_path = {};  ///< titles from the outermost to its own
+  std::string anchor = {};                     ///< of the heading, as GitHub forms it; may be empty
+  std::size_t token_count = 0;                 ///< of search_text, by the chunker's counter
+  bool oversize = false;                       ///< one indivisible grapheme above the limit
+  std::vector<std::string> identifiers = {};   ///< codes, beside those that the patterns find
+  std::optional<std::vector<std::string>> allowed_groups = {};  ///< narrower than the document's
+  std::optional<embedding> vector = {};                         ///< supplied instead of embedded
+};
+
+/// The chunk's own bytes: document.text.substr(range). The view lives as long as the document.
+[[nodiscard]] inline std::string_view chunk_text(const document& source, const chunk& piece) {
+  return slice(source.text, piece.range);
+}
+
+/// What search_text adds to a chunk's own heading and body.
+struct search_text_options {
+  bool title = false;      ///< the document's title comes first
+  bool ancestors = false;  ///< the headings above its own come before it
+};
+
+/// What is searched, embedded and shown to a reranker: the chunk's heading, a blank line, its body.
+///
+/// returns  {.heading = "PAY-042: Rejected", body "Checkout returns ..."} gives
+///          "PAY-042: Rejected\n\nCheckout returns ..."; without a heading the body alone
+/// cost     O(length of the result)
+[[nodiscard]] inline std::string search_text(const document& source, const chunk& piece,
+                                             const search_text_options& options = {}) {
+  std::string text;
+  const auto add = [&text](std::string_view part) {
+    if (part.empty()) return;
+    if (!text.empty()) text += "\n\n";
+    text += part;
+  };
+  if (options.title && source.title != piece.heading) add(source.title);
+  if (options.ancestors) {
+    for (const std::string& title : piece.heading_path) {
+      const bool last = &title == &piece.heading_path.back();
+      if (!last && !(options.title && title == source.title)) add(title);
+    }
+  }
+  add(piece.heading);
+  add(slice(source.text, piece.body));
+  return text;
+}
+// =================================================================================================
+// 6. Access control: who asks, what he may read, and the one gate that text passes
+//
+// In   a principal and a permission source.      Out   a scope; later, permitted passages.
+//
+// Three checks, each by the current word of the permission source:
+//   1. scope_for asks for the principal's groups; every search looks only at chunks that allow one
+//      of them, in the lexical leg, the exact codes, the vectors, and the fetch by id;
+//   2. before any text is read, one batch asks again about every candidate;
+//   3. if a slow stage (a reranker) lay between, the answer's passages are asked about once more.
+// Denied, unknown, an error, a short answer: no. Nobody is in no group, and no group is nobody.
+//
+// By type: a permitted_passage is made by the gate alone, after the check, and rerankers and
+// answers take nothing else. tests/must_not_compile shows what the compiler refuses.
+// =================================================================================================
+
+/// Who asks. The tenant is compared first and apart: group names mean nothing across tenants.
+struct principal {
+  std::string tenant = {};  ///< "" is a tenant like any other
+  std::string user = {};
+};
+
+/// Names a chunk to a permission source.
+struct chunk_key {
+  std::string_view document_id;
+  std::string_view chunk_id;
+};
+
+/// The answer of a permission source about one chunk. Only allow is yes.
+enum class verdict { deny, allow, unknown };
+
+/// Where permissions come from: a directory, a service, a table. Called under no lock, from any
+/// thread that searches. What it throws, or fails to answer, means no.
+class permission_source {
+ public:
+  permission_source() = default;
+  permission_source(const permission_source&) = delete;
+  permission_source& operator=(const permission_source&) = delete;
+  virtual ~permission_source() = default;
+
+  /// The groups of a principal, now. An unknown user has none.
+  [[nodiscard]] virtual result<std::vector<std::string>> groups_of(const principal& who) const = 0;
+
+  /// Whether may_read below answers; if not, the retriever compares groups_of with the newest
+  /// access records instead.
+  [[nodiscard]] virtual bool judges_chunks() const { return false; }
+
+  /// One verdict for each chunk, in the same order. Another count than asked for denies them all.
+  [[nodiscard]] virtual result<std::vector<verdict>> may_read(
+      const principal&, std::span<const chunk_key> chunks) const {
+    return std::vector<verdict>(chunks.size(), verdict::unknown);
+  }
+};
+
+/// The in-memory permission source, for programs that have users and groups at hand. Safe to
+/// change while searches run.
+class access_directory final : public permission_source {
+ public:
+  /// Sets the groups of one principal; an empty list takes all rights away.
+  /// errors  invalid_argument: an empty string among the groups
+  result<void> try_set_groups(const principal& who, std::vector<std::string> groups) {
+    for (const std::string& group : groups) {
+      if (group.empty()) {
+        return error(errc::invalid_argument, "set_groups: a group of user " +
+                                                 detail::quoted(who.user) +
+                                                 " is empty; a group needs a name");
+      }
+    }
+    const std::lock_guard lock(mutex_);
+    groups_[{who.tenant, who.user}] = std::move(groups);
+    return {};
+  }
+  void set_groups(const principal& who, std::vector<std::string> groups) {
+    try_set_groups(who, std::move(groups)).value();
+  }
+
+  [[nodiscard]] result<std::vector<std::string>> groups_of(const principal& who) const override {
+    const std::lock_guard lock(mutex_);
+    const auto found = groups_.find({who.tenant, who.user});
+    return found == groups_.end() ? std::vector<std::string>{} : found->second;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::map<std::pair<std::string, std::string>, std::vector<std::string>> groups_;
+};
+
+namespace detail {
+class gate;
+class search_run;
+}  // namespace detail
+
+/// What one principal may read, by his groups at the time the scope was made. Made by scope_for
+/// alone, so that no question can bring its own groups. The later checks ask again.
+class scope {
+ public:
+  [[nodiscard]] const principal& who() const noexcept { return who_; }
+  [[nodiscard]] const std::vector<std::string>& groups() const noexcept { return groups_; }
+
+  /// Whether one of the principal's groups is among `allowed`, whole and case-sensitive.
+  [[nodiscard]] bool meets(std::span<const std::string> allowed) const {
+    return std::any_of(allowed.begin(), allowed.end(), [this](const std::string& group) {
+      return std::binary_search(groups_.begin(), groups_.end(), group);
+    });
+  }
+
+ private:
+  friend result<scope> try_scope_for(const permission_source&, const principal&);
+  scope(const permission_source& source, principal who, std::vector<std::string> groups)
+      : source_(&source), who_(std::move(who)), groups_(std::move(groups)) {
+    std::sort(groups_.begin(), groups_.end());
+    std::erase(groups_, std::string{});  // the empty string is not a group
+  }
+
+  friend class detail::gate;
+  friend class detail::search_run;
+  const permission_source* source_;  // a scope is good for the source that made it
+  principal who_;
+  std::vector<std::string> groups_;
+};
+
+/// Asks the permission source for the principal's groups, now.
+///
+/// returns  the scope; an unknown user's reads nothing
+/// errors   permission_failed: the source threw or returned an error. The sentence does not repeat
+///          the source's words, which may name what this user must not know of.
+[[nodiscard]] inline result<scope> try_scope_for(const permission_source& source,
+                                                 const principal& who) {
+  result<std::vector<std::string>> groups =
+      detail::guarded(errc::permission_failed, "scope_for", [&] { return source.groups_of(who); });
+  if (!groups) {
+    return error(
+        errc::permission_failed,
+        "scope_for: the permission source did not answer for user " + detail::quoted(who.user));
+  }
+  return scope(source, who, std::move(*groups));
+}
+[[nodiscard]] inline scope scope_for(const permission_source& source, const principal& who) {
+  return try_scope_for(source, who).value();
+}
+
+/// Where a passage stands in its source: enough for a link, a quotation and a mark-up.
+struct citation {
+  std::string document_id = {};
+  std::uint64_t revision = 0;
+  std::string anchor = {};     ///< of the heading, as GitHub forms it
+  byte_range range = {};       ///< in the document's text
+  std::size_t first_line = 0;  ///< from 1
+  std::size_t last_line = 0;   ///< inclusive
+  std::vector<byte_range> matches =
+      {};  ///< words and codes of the question, in the document's text
+};
+
+namespace detail {
+
+/// All that a passage carries. Plain data, but only inside a permitted_passage it leaves the store.
+struct passage_data {
+  std::string id, document_id, parent_id, title, text, search_text, why = {};
+  std::uint64_t revision = 0;
+  std::vector<std::string> heading_path = {};
+  byte_range range = {};
+  std::size_t token_count = 0;
+  std::size_t lexical_rank = 0, dense_rank = 0;
+  bool exact_match = false;
+  double score = 0;
+  std::optional<double> lexical_score = {}, similarity = {}, rerank_score = {};
+  citation source = {};
+};
+
+}  // namespace detail
+
+/// A passage that the gate let through for one principal. It cannot be made in any other way.
+class permitted_passage {
+ public:
+  [[nodiscard]] const std::string& id() const noexcept { return data_.id; }
+  [[nodiscard]] const std::string& document_id() const noexcept { return data_.document_id; }
+  [[nodiscard]] const std::string& parent_id() const noexcept { return data_.parent_id; }
+  [[nodiscard]] std::uint64_t revision() const noexcept { return data_.revision; }
+  [[nodiscard]] const std::string& title() const noexcept { return data_.title; }
+  [[nodiscard]] const std::vector<std::string>& heading_path() const noexcept {
+    return data_.heading_path;
+  }
+  /// The slice of the document, byte for byte.
+  [[nodiscard]] const std::string& text() const noexcept { return data_.text; }
+  /// Heading, blank line, body: what was searched, and what a model should be sent.
+  [[nodiscard]] const std::string& search_text() const noexcept { return data_.search_text; }
+  [[nodiscard]] byte_range range() const noexcept { return data_.range; }
+  [[nodiscard]] std::size_t token_count() const noexcept { return data_.token_count; }
+
+  /// The score of the stage that ordered the list: BM25 in lexical mode, the similarity in dense
+  /// mode, the sum of reciprocal ranks in hybrid mode. Never a confidence.
+  [[nodiscard]] double score() const noexcept { return data_.score; }
+  [[nodiscard]] std::size_t lexical_rank() const noexcept {
+    return data_.lexical_rank;
+  }                                                                                   ///< 0: none
+  [[nodiscard]] std::size_t dense_rank() const noexcept { return data_.dense_rank; }  ///< 0: none
+  [[nodiscard]] std::optional<double> lexical_score() const noexcept { return data_.lexical_score; }
+  [[nodiscard]] std::optional<double> similarity() const noexcept { return data_.similarity; }
+  [[nodiscard]] std::optional<double> rerank_score() const noexcept { return data_.rerank_score; }
+  /// Whether it holds a code of the question, whole.
+  [[nodiscard]] bool exact_match() const noexcept { return data_.exact_match; }
+  /// One line that says how it came here: "exact code; lexical rank 1; dense rank 3".
+  [[nodiscard]] const std::string& why() const noexcept { return data_.why; }
+  [[nodiscard]] const citation& source() const noexcept { return data_.source; }
+
+ private:
+  friend class detail::gate;
+  explicit permitted_passage(detail::passage_data data) : data_(std::move(data)) {}
+
+  detail::passage_data data_;
+};
+
+namespace detail {
+
+/// The one place where text becomes a permitted_passage. It asks the permission source about a
+/// batch of chunks, remembers the last word on each, and opens only what that allowed.
+class gate {
+ public:
+  gate(const gate&) = delete;
+  gate& operator=(const gate&) = delete;
+
+ private:
+  friend class search_run;  // nobody else can ask or open
+
+  explicit gate(const scope& reader) : reader_(&reader) {}
+
+  /// Asks about all of `chunks` in one call; what earlier calls said of them is forgotten.
+  /// `records` tells a chunk's allowed groups by the newest published records; nothing: erased.
+  /// returns  one yes or no each. A failure of the source is a no for all, and noted.
+  template <class Records>
+  std::vector<bool> ask(std::span<const chunk_key> chunks, const Records& records) {
+    for (const chunk_key& key : chunks) allowed_.erase(std::string(key.chunk_id));
+    std::vector<bool> answers(chunks.size(), false);
+    if (chunks.empty()) return answers;
+    const permission_source& source = *reader_->source_;
+    const result<std::vector<bool>> verdicts =
+        guarded(errc::permission_failed, "recheck", [&]() -> result<std::vector<bool>> {
+          return source.judges_chunks() ? ask_source(chunks) : compare_groups(chunks, records);
+        });
+    if (!verdicts) {
+      failures_.push_back(verdicts.failure().message());
+      return answers;
+    }
+    for (std::size_t i = 0; i < chunks.size(); ++i) {
+      answers[i] = (*verdicts)[i] && records(chunks[i]).has_value();
+      if (answers[i]) allowed_.emplace(chunks[i].chunk_id);
+    }
+    return answers;
+  }
+
+  /// The passage, if the last word on it was yes.
+  [[nodiscard]] std::optional<permitted_passage> open(passage_data data) const {
+    if (!allowed_.contains(data.id)) return std::nullopt;
+    return permitted_passage(std::move(data));
+  }
+
+  /// What the permission source answered instead of verdicts; for the operator alone.
+  [[nodiscard]] const std::vector<std::string>& failures() const { return failures_; }
+
+  result<std::vector<bool>> ask_source(std::span<const chunk_key> chunks) const {
+    const result<std::vector<verdict>> said = reader_->source_->may_read(reader_->who_, chunks);
+    if (!said) return said.failure();
+    if (said->size() != chunks.size()) {
+      return error(errc::permission_failed, "recheck: the permission source gave " +
+                                                text_of(said->size()) + " verdicts for " +
+                                                text_of(chunks.size()) + " chunks");
+    }
+    std::vector<bool> answers(chunks.size());
+    for (std::size_t i = 0; i < chunks.size(); ++i) answers[i] = (*said)[i] == verdict::allow;
+    return answers;
+  }
+
+  template <class Records>
+  result<std::vector<bool>> compare_groups(std::span<const chunk_key> chunks,
+                                           const Records& records) const {
+    const result<scope> now = try_scope_for(*reader_->source_, reader_->who_);
+    if (!now) return now.failure();
+    std::vector<bool> answers(chunks.size());
+    for (std::size_t i = 0; i < chunks.size(); ++i) {
+      const std::optional<std::span<const std::string>> groups = records(chunks[i]);
+      answers[i] = groups.has_value() && now->meets(*groups);
+    }
+    return answers;
+  }
+
+  const scope* reader_;
+  std::unordered_set<std::string> allowed_;
+  std::vector<std::string> failures_;
+};
+
+}  // namespace detail
+// =================================================================================================
+// 7. Chunkers: where one chunk ends and the next begins
+//
+// In   a document.      Out   its chunks, in the order of the text: byte ranges, never copies.
+//
+//   whole       the document as one chunk
+//   fixed       windows of a set number of tokens:  stride = chunk size - overlap
+//   sentence    each sentence
+//   packed      whole sentences, as many as fit
+//   structure   sections, at the headings that the author wrote
+//   recursive   sections; one that is too long by paragraphs, then sentences, words, graphemes
+//
+// For every input and every option: begins and ends strictly increase; what is not covered is white
+// space, a byte order mark, and for the last two front matter and headings that stand in heading
+// paths; no cut lies inside a grapheme. No chunk exceeds its size by the caller's own counter, both
+// as a slice and with its heading above it; only one indivisible grapheme may, and is flagged.
+// Time is linear in the text and the chunks for a counter that grows with its text. One that does
+// not may cost more calls and shorter chunks, never the limit.
+//
+// Source   CommonMark 0.30 for headings; GitHub for anchors.
+// =================================================================================================
+
+// ---- Markdown headings --------------------------------------------------------------------------
+
+/// A heading that opens a section: not in code, HTML, a quote or a list item.
+struct markdown_heading {
+  std::size_t level = 1;  ///< 1 to 6
+  std::string title;      ///< as written, without the marks; lines of a setext heading by a space
+  byte_range lines;       ///< its own line or lines, the last line end included
+};
+
+namespace detail {
+
+/// Reads a line column by column: a tab reaches to the next multiple of four.
+class line_cursor {
+ public:
+  explicit line_cursor(std::string_view line) : line_(line) { find_text(); }
+
+  [[nodiscard]] bool blank() const { return text_ == line_.size(); }
+  [[nodiscard]] std::size_t indent() const { return text_column_ - column_; }
+  [[nodiscard]] std::string_view rest() const { return line_.substr(text_); }  // from its text on
+
+  /// Steps over white space, if need be to the middle of a tab.
+  void skip_columns(std::size_t count) {
+    for (; count > 0 && at_ < text_; --count) {
+      ++column_;
+      if (line_[at_] == ' ' || column_ % 4 == 0) ++at_;
+    }
+  }
+  void skip_indent() { at_ = text_, column_ = text_column_; }
+
+  /// Steps over the marker that the text begins with.
+  void skip_marker(std::size_t length) {
+    at_ = text_ + length;
+    column_ = text_column_ + length;
+    find_text();
+  }
+
+ private:
+  void find_text() {
+    text_ = at_, text_column_ = column_;
+    for (; text_ < line_.size() && is_blank_at(line_, text_); ++text_) {
+      text_column_ = line_[text_] == '\t' ? text_column_ / 4 * 4 + 4 : text_column_ + 1;
+    }
+  }
+
+  std::string_view line_;
+  std::size_t at_ = 0;
+  std::size_t column_ = 0;
+  std::size_t text_ = 0;  // the first byte from at_ on that is no blank, and its column
+  std::size_t text_column_ = 0;
+};
+
+[[nodiscard]] inline std::string_view trim_blanks(std::string_view line) {
+  const std::size_t begin = line.find_first_not_of(" \t");
+  if (begin == std::string_view::npos) return {};
+  return line.substr(begin, line.find_last_not_of(" \t") + 1 - begin);
+}
+
+/// The level of an ATX heading: 1 to 6 for "# " to "###### ", else 0.
+[[nodiscard]] inline std::size_t atx_level(std::string_view text) {
+  const std::size_t marks = run_length(text, 0, '#');
+  return marks <= 6 && is_blank_at(text, marks) ? marks : 0;
+}
+
+/// "## Run ##" -> "Run"; "# C#" -> "C#".
+[[nodiscard]] inline std::string_view atx_title(std::string_view text, std::size_t level) {
+  const std::string_view title = trim_blanks(text.substr(level));
+  const std::size_t last = title.find_last_not_of('#');
+  if (last == std::string_view::npos) return {};
+  return is_blank_at(title, last) ? trim_blanks(title.substr(0, last)) : title;
+}
+
+/// The level of a setext underline: 1 for "===", 2 for "---", else 0.
+[[nodiscard]] inline std::size_t setext_level(std::string_view text) {
+  if (text[0] != '=' && text[0] != '-') return 0;
+  const bool alone = trim_blanks(text.substr(run_length(text, 0, text[0]))).empty();
+  return !alone ? 0 : text[0] == '=' ? 1 : 2;
+}
+
+/// "---", "* * *", "___": at least three of one mark, and blanks.
+[[nodiscard]] inline bool is_thematic_break(std::string_view text) {
+  return text[0] != '=' && is_rule(text, 0, false);
+}
+
+/// The length of a list marker, or 0. Into a paragraph only a bullet or the number 1 breaks, and
+/// only if text follows.
+[[nodiscard]] inline std::size_t item_marker(std::string_view text, bool in_paragraph) {
+  const bool bullet = (text[0] == '-' || text[0] == '*' || text[0] == '+') && is_blank_at(text, 1);
+  const std::size_t length = bullet ? 1 : numbered_marker(text, 0);
+  if (length == 0 || !in_paragraph) return length;
+  const bool first = bullet || (text[length - 2] == '1' && run_length(text, 0, '0') == length - 2);
+  return first && !trim_blanks(text.substr(length)).empty() ? length : 0;
+}
+
+/// True for a whole line such as `[label]: /address "title"`, which is no text of its paragraph.
+[[nodiscard]] inline bool is_link_definition(std::string_view line) {
+  line = trim_blanks(line);
+  if (line.empty() || line[0] != '[') return false;
+  std::size_t at = 1;
+  while (at < line.size() && line[at] != ']' && line[at] != '[') at += line[at] == '\\' ? 2U : 1U;
+  if (at + 1 >= line.size() || line[at] != ']' || line[at + 1] != ':') return false;
+  if (trim_blanks(line.substr(1, at - 1)).empty()) return false;
+
+  std::string_view rest = trim_blanks(line.substr(at + 2));  // the address, then a title or nothing
+  const bool pointed = !rest.empty() && rest[0] == '<';
+  const std::size_t end = pointed ? rest.find('>') : rest.find_first_of(" \t");
+  if (rest.empty() || (pointed && end == std::string_view::npos)) return false;
+  if (end == std::string_view::npos) return true;
+  rest = rest.substr(end + (pointed ? 1 : 0));
+  const std::string_view title = trim_blanks(rest);
+  if (title.empty()) return true;
+  const char close = title[0] == '(' ? ')' : title[0];
+  if (!is_blank_at(rest, 0) || title.size() < 2 || title.back() != close) return false;
+  return (close == '"' || close == '\'' || close == ')') &&
+         title.find(close, 1) == title.size() - 1;
+}
+
+// -- HTML blocks, by the numbers that CommonMark gives their seven kinds
+
+/// Tags whose block ends at a blank line (kind 6), in order.
+inline constexpr std::string_view html_block_tags[] = {
+    "address", "article",  "aside",    "base",     "basefont", "blockquote", "body",     "caption",
+    "center",  "col",      "colgroup", "dd",       "details",  "dialog",     "dir",      "div",
+    "dl",      "dt",       "fieldset", "figcaption", "figure", "footer",     "form",     "frame",
+    "frameset", "h1",      "h2",       "h3",       "h4",       "h5",         "h6",       "head",
+    "header",  "hr",       "html",     "iframe",   "legend",   "li",         "link",     "main",
+    "menu",    "menuitem", "nav",      "noframes", "ol",       "optgroup",   "option",   "p",
+    "param",   "section",  "source",   "summary",  "table",    "tbody",      "td",       "tfoot",
+    "th",      "thead",    "title",    "tr",       "track",    "ul",
+};
+
+/// Tags whose block ends at a closing tag (kind 1).
+inline constexpr std::string_view html_raw_tags[] = {"pre", "script", "style", "textarea"};
+
+[[nodiscard]] constexpr bool is_tag_character(char c) {
+  const auto value = static_cast<unsigned char>(c);
+  return is_ascii_letter(value) || is_ascii_digit(value) || c == '-';
+}
+
+[[nodiscard]] inline std::size_t skip_blanks(std::string_view text, std::size_t at) {
+  while (at < text.size() && is_blank_at(text, at)) ++at;
+  return at;
+}
+
+/// Steps over one attribute of a tag, `name` or `name=value`; at its begin if there is none.
+[[nodiscard]] inline std::size_t skip_attribute(std::string_view text, std::size_t at) {
+  const auto in_name = [text](std::size_t i) {
+    return i < text.size() && (is_tag_character(text[i]) || text[i] == '_' || text[i] == ':' ||
+                               text[i] == '.');
+  };
+  const std::size_t begin = at;
+  if (!in_name(at) || text[at] == '-' || text[at] == '.' ||
+      is_ascii_digit(static_cast<unsigned char>(text[at]))) {
+    return begin;
+  }
+  while (in_name(at)) ++at;
+  const std::size_t sign = skip_blanks(text, at);
+  if (sign >= text.size() || text[sign] != '=') return at;
+  const std::size_t value = skip_blanks(text, sign + 1);
+  if (value >= text.size()) return begin;
+  if (text[value] == '"' || text[value] == '\'') {
+    const std::size_t close = text.find(text[value], value + 1);
+    return close == std::string_view::npos ? begin : close + 1;
+  }
+  const std::size_t end = (std::min)(text.find_first_of(" \t\"'=<>`", value), text.size());
+  return end == value ? begin : end;
+}
+
+/// True if a line is one complete tag and blanks (kind 7).
+[[nodiscard]] inline bool is_lone_tag(std::string_view text) {
+  const bool closing = text.size() > 1 && text[1] == '/';
+  std::size_t at = closing ? 2 : 1;
+  if (at >= text.size() || !is_ascii_letter(static_cast<unsigned char>(text[at]))) return false;
+  while (at < text.size() && is_tag_character(text[at])) ++at;
+  while (!closing && is_blank_at(text, at)) {
+    const std::size_t begin = skip_blanks(text, at);
+    const std::size_t end = skip_attribute(text, begin);
+    at = end;
+    if (end == begin) break;
+  }
+  at = skip_blanks(text, at);
+  if (!closing && at < text.size() && text[at] == '/') ++at;
+  return at < text.size() && text[at] == '>' && trim_blanks(text.substr(at + 1)).empty();
+}
+
+/// The kind of HTML block that a line opens, 1 to 7; 0: none.
+[[nodiscard]] inline int html_block_kind(std::string_view text, bool in_paragraph) {
+  if (text.size() < 2 || text[0] != '<') return 0;
+  if (text.starts_with("<!--")) return 2;
+  if (text[1] == '?') return 3;
+  if (text.starts_with("<![CDATA[")) return 5;
+  if (text[1] == '!') {
+    return text.size() > 2 && is_ascii_letter(static_cast<unsigned char>(text[2])) ? 4 : 0;
+  }
+  const std::size_t begin = text[1] == '/' ? 2 : 1;
+  std::string name;
+  std::size_t end = begin;
+  while (end < text.size() && end < begin + 16 && is_tag_character(text[end])) {
+    name += ascii_lower(text[end++]);
+  }
+  const std::string_view after = text.substr(end);
+  const bool ends = is_blank_at(text, end) || after[0] == '>';
+  const auto is_in = [&name](const auto& list) {
+    return std::binary_search(std::begin(list), std::end(list), std::string_view(name));
+  };
+  if (begin == 1 && ends && is_in(html_raw_tags)) return 1;
+  if ((ends || after.starts_with("/>")) && is_in(html_block_tags)) return 6;
+  return !in_paragraph && is_lone_tag(text) ? 7 : 0;
+}
+
+/// True if an open HTML block of the given kind ends with this line.
+[[nodiscard]] inline bool html_block_ends(std::string_view line, int kind) {
+  constexpr std::string_view last[] = {"-->", "?>", ">", "]]>"};
+  if (kind >= 2 && kind <= 5) return line.find(last[kind - 2]) != std::string_view::npos;
+  if (kind != 1) return trim_blanks(line).empty();
+  for (std::size_t at = line.find("</"); at != std::string_view::npos; at = line.find("</", at + 1)) {
+    for (std::string_view tag : html_raw_tags) {
+      const std::string_view name = line.substr(at + 2, tag.size());
+      const bool same = std::equal(name.begin(), name.end(), tag.begin(), tag.end(),
+                                   [](char a, char b) { return ascii_lower(a) == b; });
+      if (same && line.substr(at + 2 + tag.size()).starts_with('>')) return true;
+    }
+  }
+  return false;
+}
+
+/// The block structure of a text, line by line, as far as it decides what is a heading: the open
+/// quotes and list items, and the open paragraph, fence or HTML block inside the innermost.
+class heading_scanner {
+ public:
+  explicit heading_scanner(std::string_view text) : text_(text) {}
+
+  [[nodiscard]] std::vector<markdown_heading> scan(std::size_t begin) {
+    for (std::size_t at = begin; at < text_.size(); at = line_.next) {
+      line_ = line_at(text_, at);
+      read_line();
+    }
+    return std::move(headings_);
+  }
+
+ private:
+  struct container {
+    bool quote = false;
+    std::size_t offset = 0;  // of a list item: the columns by which its content is indented
+    bool empty = true;       // nothing in it so far
+  };
+  enum class leaf { none, paragraph, fence, html };
+
+  /// Deeper quotes and items are text, so that a blank line costs a bounded number of steps.
+  static constexpr std::size_t deepest = 64;
+
+  void read_line() {
+    line_cursor line(slice(text_, line_.content));
+    std::size_t depth = match_containers(line);
+    const bool inside = depth == open_.size();
+    if (inside && (leaf_ == leaf::fence || leaf_ == leaf::html) && continue_leaf(line)) return;
+
+    bool paragraph = inside && leaf_ == leaf::paragraph;  // the line may go on with it ...
+    bool lazy = !inside && leaf_ == leaf::paragraph;      // ... or do so without its marks
+    while (!line.blank()) {
+      if (line.indent() < 4) {
+        if (open_container(line, depth, paragraph)) {
+          depth = open_.size();
+          paragraph = lazy = false;
+          continue;
+        }
+        if (open_leaf(line, depth, paragraph)) return;
+      } else if (!paragraph && !lazy) {
+        return close_to(depth);  // indented code
+      }
+      break;
+    }
+    if (line.blank()) {
+      open_.resize(depth);
+      leaf_ = leaf::none;
+    } else if (!paragraph && !lazy) {
+      close_to(depth);
+      leaf_ = leaf::paragraph;
+      paragraph_ = line_.content.begin;
+    }
+  }
+
+  /// Steps over the marks of the containers that go on in this line; how many they are.
+  [[nodiscard]] std::size_t match_containers(line_cursor& line) const {
+    std::size_t depth = 0;
+    for (; depth < open_.size(); ++depth) {
+      const container& next = open_[depth];
+      if (next.quote) {
+        if (line.blank() || line.indent() > 3 || line.rest()[0] != '>') break;
+        line.skip_marker(1);
+        line.skip_columns(1);
+      } else if (line.blank()) {
+        if (next.empty) break;
+      } else if (line.indent() >= next.offset) {
+        line.skip_columns(next.offset);
+      } else {
+        break;
+      }
+    }
+    return depth;
+  }
+
+  /// Takes a line of an open fence or HTML block. False: the block has ended, the line is new.
+  bool continue_leaf(const line_cursor& line) {
+    const std::string_view rest = line.rest();
+    if (leaf_ == leaf::fence) {
+      if (line.indent() < 4 && closes(rest, fence_)) leaf_ = leaf::none;
+      return true;
+    }
+    if (html_block_ends(rest, html_)) leaf_ = leaf::none;
+    return leaf_ != leaf::none || html_ < 6;
+  }
+
+  /// A block that stands in the innermost container begins: what was open beside it ends.
+  void close_to(std::size_t depth) {
+    open_.resize(depth);
+    leaf_ = leaf::none;
+    if (depth > 0) open_.back().empty = false;
+  }
+
+  bool open_container(line_cursor& line, std::size_t depth, bool paragraph) {
+    if (depth >= deepest) return false;
+    const std::string_view rest = line.rest();
+    container next;
+    next.quote = rest[0] == '>';
+    if (next.quote) {
+      line.skip_marker(1);
+      line.skip_columns(1);
+    } else {
+      const std::size_t length = is_thematic_break(rest) ? 0 : item_marker(rest, paragraph);
+      if (length == 0 || (paragraph && setext_level(rest) != 0)) return false;
+      next.offset = line.indent() + length;
+      line.skip_marker(length);
+      const bool far_in = line.blank() || line.indent() > 4;  // then it is code, or nothing yet
+      const std::size_t gap = far_in ? 1 : line.indent();
+      next.offset += gap;
+      line.skip_columns(gap);
+    }
+    close_to(depth);
+    open_.push_back(next);
+    return true;
+  }
+
+  /// Opens a heading, rule, fence or HTML block; false: the line is none of these.
+  bool open_leaf(const line_cursor& line, std::size_t depth, bool paragraph) {
+    const std::string_view rest = line.rest();
+    if (const std::size_t level = atx_level(rest); level != 0) {
+      close_to(depth);
+      add_heading(level, std::string(atx_title(rest, level)), line_.content.begin);
+    } else if (const fence_mark fence = fence_of(rest); fence.mark != 0) {
+      close_to(depth);
+      leaf_ = leaf::fence;
+      fence_ = fence;
+    } else if (const int kind = html_block_kind(rest, paragraph); kind != 0) {
+      close_to(depth);
+      html_ = kind;
+      if (kind > 5 || !html_block_ends(rest, kind)) leaf_ = leaf::html;
+    } else if (const std::size_t underline = setext_level(rest); paragraph && underline != 0) {
+      if (!skip_definitions()) return false;  // no text above: the line is text itself
+      leaf_ = leaf::none;
+      add_heading(underline, paragraph_title(), paragraph_);
+    } else if (is_thematic_break(rest)) {
+      close_to(depth);
+    } else {
+      return false;
+    }
+    return true;
+  }
+
+  /// Drops link definitions from the begin of the open paragraph; false if nothing else is in it.
+  bool skip_definitions() {
+    while (paragraph_ < line_.content.begin) {
+      const text_line line = line_at(text_, paragraph_);
+      if (!is_link_definition(slice(text_, line.content))) return true;
+      paragraph_ = line.next;
+    }
+    return false;
+  }
+
+  [[nodiscard]] std::string paragraph_title() const {
+    std::string title;
+    for (std::size_t at = paragraph_; at < line_.content.begin;) {
+      const text_line line = line_at(text_, at);
+      if (!title.empty()) title += ' ';
+      title += trim_blanks(slice(text_, line.content));
+      at = line.next;
+    }
+    return title;
+  }
+
+  void add_heading(std::size_t level, std::string title, std::size_t begin) {
+    if (open_.empty()) headings_.push_back({level, std::move(title), {begin, line_.next}});
+  }
+
+  std::string_view text_;
+  text_line line_;
+  std::vector<container> open_;
+  leaf leaf_ = leaf::none;
+  fence_mark fence_;
+  int html_ = 0;
+  std::size_t paragraph_ = 0;  // begin of the open paragraph's first line
+  std::vector<markdown_heading> headings_;
+};
+
+/// Where the text proper begins: after a byte order mark.
+[[nodiscard]] inline std::size_t after_byte_order_mark(std::string_view text) {
+  return text.starts_with("\xEF\xBB\xBF") ? 3 : 0;
+}
+
+/// The same, and after front matter: from a first line "---" or "+++", with no blank line below it,
+/// to the next such line.
+[[nodiscard]] inline std::size_t after_front_matter(std::string_view text) {
+  const std::size_t begin = after_byte_order_mark(text);
+  text_line line = line_at(text, begin);
+  const std::string_view mark = trim_blanks(slice(text, line.content));
+  if ((mark != "---" && mark != "+++") || text[begin] != mark[0]) return begin;
+  const std::string_view second = slice(text, line_at(text, line.next).content);
+  if (trim_blanks(second).empty()) return begin;
+  while (line.next < text.size()) {
+    line = line_at(text, line.next);
+    const std::string_view content = slice(text, line.content);
+    if (content.starts_with(mark) && trim_blanks(content) == mark) return line.next;
+  }
+  return begin;
+}
+
+}  // namespace detail
+
+/// The headings of a Markdown text that open sections, in order, by the rules of CommonMark. Front
+/// matter and a byte order mark hide none. Cost: O(bytes).
+///
+/// "# Setup\n\n```\n# no heading\n```\n\nRun\n---\n" gives Setup (level 1) and Run (level 2).
+[[nodiscard]] inline std::vector<markdown_heading> markdown_headings(std::string_view text) {
+  return detail::heading_scanner(text).scan(detail::after_front_matter(text));
+}
+
+// ---- Pieces: what a text is made of, from coarse to fine ------------------------------------------
+
+namespace detail {
+
+enum class cut : std::uint8_t { blocks, items, lines, sentences, tokens, words, graphemes };
+
+/// A piece of a text, and the pieces it is cut into where it is too long itself.
+struct piece {
+  byte_range range;
+  cut finer = cut::graphemes;
+};
+
+/// A table: a row with bars, and below it a row of bars, dashes and colons only.
+[[nodiscard]] inline bool is_table(std::string_view text, byte_range block) {
+  const text_line head = line_at(text, block.begin);
+  if (slice(text, head.content).find('|') == std::string_view::npos) return false;
+  const std::string_view rule = slice(text, line_at(text, head.next).content);
+  return head.next < block.end && rule.find('-') != std::string_view::npos &&
+         rule.find('|') != std::string_view::npos &&
+         rule.find_first_not_of("|-: \t") == std::string_view::npos;
+}
+
+/// The blocks of a section, one line at a time: paragraphs, fences, lists, tables. A heading line
+/// stays with what follows it.
+class block_reader {
+ public:
+  block_reader(std::string_view text, byte_range within)
+      : text_(text.substr(0, within.end)), begin_(within.begin) {}
+
+  [[nodiscard]] std::vector<piece> read() {
+    for (std::size_t at = begin_; at < text_.size();) {
+      const text_line line = line_at(text_, at);
+      read_line(line);
+      at = line.next;
+    }
+    close(text_.size());
+    return std::move(blocks_);
+  }
+
+ private:
+  void read_line(const text_line& line) {
+    const std::string_view content = slice(text_, line.content);
+    if (fence_.mark != 0) {
+      if (!closes(content, fence_)) return;
+      fence_ = {};
+      return close(line.next);
+    }
+    const std::size_t at = content.find_first_not_of(" \t");
+    if (at == std::string_view::npos || trim(text_, line.content).empty()) {
+      after_blank_ = true;
+      if (finer_ != cut::items && !after_heading_) close(line.next);
+      return;
+    }
+    const bool item = opens_item(content, at, finer_ == cut::sentences && begin_ < line.content.begin);
+    const fence_mark fence = fence_of(content);
+    const bool in_list = finer_ == cut::items && (at > 1 || item || !(after_blank_ || fence.mark));
+    if (in_list) {
+      after_blank_ = false;
+    } else if (fence.mark != 0) {
+      open(line.content.begin, cut::lines);
+      fence_ = fence;
+    } else if (item) {
+      open(line.content.begin, cut::items);
+    } else if (is_heading(content, at)) {
+      open(line.content.begin, cut::sentences);
+      after_heading_ = true;
+    } else {
+      if (finer_ == cut::items) close(line.content.begin);
+      after_heading_ = false;
+    }
+  }
+
+  void open(std::size_t at, cut finer) {
+    if (!after_heading_) close(at);
+    finer_ = finer;
+    after_heading_ = after_blank_ = false;
+  }
+
+  void close(std::size_t end) {
+    const byte_range block = trim(text_, {begin_, end});
+    if (!block.empty()) blocks_.push_back({block, is_table(text_, block) ? cut::lines : finer_});
+    begin_ = end;
+    finer_ = cut::sentences;
+    after_heading_ = after_blank_ = false;
+  }
+
+  std::string_view text_;
+  std::size_t begin_;  // of the open block
+  cut finer_ = cut::sentences;
+  fence_mark fence_;
+  bool after_heading_ = false;  // the open block is a heading line so far
+  bool after_blank_ = false;
+  std::vector<piece> blocks_;
+};
+
+/// The lines of a block; with `items` only lines that open an item begin a piece.
+[[nodiscard]] inline std::vector<piece> line_pieces(std::string_view text, byte_range within,
+                                                    bool items) {
+  std::vector<piece> pieces;
+  text = text.substr(0, within.end);
+  std::size_t begin = within.begin;
+  const auto close = [&](std::size_t end) {
+    const byte_range range = trim(text, {begin, end});
+    if (!range.empty()) pieces.push_back({range, items ? cut::sentences : cut::words});
+    begin = end;
+  };
+  for (std::size_t at = within.begin; at < text.size();) {
+    const text_line line = line_at(text, at);
+    const std::string_view content = slice(text, line.content);
+    const std::size_t indent = (std::min)(content.find_first_not_of(" \t"), content.size());
+    if (!items || (indent < 2 && indent < content.size() && opens_item(content, indent, false))) {
+      close(at);
+    }
+    at = line.next;
+  }
+  close(text.size());
+  return pieces;
+}
+
+/// The tokens of a text, each widened to grapheme boundaries and without outer white space.
+[[nodiscard]] inline result<std::vector<piece>> token_pieces(const token_splitter& split,
+                                                             std::string_view text,
+                                                             byte_range within) {
+  std::vector<piece> pieces;
+  text = text.substr(0, within.end);
+  std::size_t begin = within.begin;
+  std::size_t edge = within.begin;  // a grapheme boundary
+  std::size_t last = within.begin;
+  const auto close = [&](std::size_t end) {
+    const byte_range range = trim(text, {begin, end});
+    if (!range.empty()) pieces.push_back({range, cut::graphemes});
+    begin = end;
+  };
+  for (const byte_range& token : split(slice(text, within))) {
+    if (token.begin >= token.end || token.end > within.size() || within.begin + token.begin < last) {
+      return error(errc::bad_counter, "the token splitter answered [" + text_of(token.begin) +
+                                          ", " + text_of(token.end) + ") in a text of " +
+                                          text_of(within.size()) +
+                                          " bytes; tokens are expected in order, apart, not empty");
+    }
+    last = within.begin + token.end;
+    while (edge < last) edge = next_grapheme(text, edge);
+    if (edge == last) close(last);
+  }
+  close(text.size());
+  return pieces;
+}
+
+/// The pieces of one kind in a part of a text, found as they are asked for. Asking forward, or
+/// back a little, is cheap.
+class piece_source {
+ public:
+  piece_source(std::string_view text, byte_range within, cut kind, std::vector<piece> pieces)
+      : text_(text.substr(0, within.end)), kind_(kind), pieces_(std::move(pieces)) {}
+
+  /// The first piece that begins at or after `at`, a piece's edge; an empty one if there is none.
+  [[nodiscard]] piece next(std::size_t at) {
+    if (kind_ == cut::words) return {next_uncut_word(text_, at), cut::graphemes};
+    if (kind_ == cut::graphemes) return {next_grapheme_piece(at), cut::graphemes};
+    while (cursor_ < pieces_.size() && pieces_[cursor_].range.begin < at) ++cursor_;
+    while (cursor_ > 0 && pieces_[cursor_ - 1].range.begin >= at) --cursor_;
+    return cursor_ < pieces_.size() ? pieces_[cursor_] : piece{};
+  }
+
+ private:
+  [[nodiscard]] byte_range next_grapheme_piece(std::size_t at) const {
+    while (at < text_.size()) {
+      const std::size_t end = next_grapheme(text_, at);
+      if (!trim(text_, {at, end}).empty()) return {at, end};
+      at = end;
+    }
+    return {at, at};
+  }
+
+  std::string_view text_;
+  cut kind_;
+  std::vector<piece> pieces_;
+  std::size_t cursor_ = 0;
+};
+
+// ---- Sections: the tree of headings, written as a list in the order of the text -------------------
+
+struct section {
+  std::size_t level = 0;   // 0: the document itself, always the first of the list
+  std::string title;       // whole, for search_text
+  std::string path_title;  // the same, cut if it is very long: every chunk below it carries it
+  std::string anchor;
+  byte_range lines;        // of its heading
+  byte_range own;          // its own text, up to the next section of the list
+  std::size_t parent = 0;  // as a number of the list
+  std::size_t next = 0;    // the first section of the list that is not inside it
+};
+
+/// The lower case of one character where that is one character again.
+inline void append_lower(std::string& out, const code_point& point, std::string_view bytes) {
+  std::string folded;
+  append_folded(folded, point.value);
+  out += decode(folded, 0).length == folded.size() ? std::string_view(folded) : bytes;
+}
+
+/// The anchor of a title as GitHub forms it: lower case, letters, digits, '-' and '_' kept, spaces
+/// as '-', of a link its text, no tags. "PAY-042: Stored (key)" gives "pay-042-stored-key".
+[[nodiscard]] inline std::string anchor_of(std::string_view title) {
+  std::string anchor;
+  bool in_code = false;
+  std::size_t last_close = title.size();  // no ')' or '>' stands past it
+  for (std::size_t at = 0; at < title.size();) {
+    const char c = title[at];
+    const char next = at + 1 < title.size() ? title[at + 1] : ' ';
+    const bool link = c == ']' && next == '(';
+    const bool tag = c == '<' && !in_code && (next == '/' || next == '!' || is_tag_character(next));
+    if ((link || tag) && at < last_close) {
+      const std::size_t close = title.find(link ? ')' : '>', at);
+      if (close != std::string_view::npos) {
+        at = close + 1;
+        continue;
+      }
+      last_close = at;
+    }
+    if (c == '`') in_code = !in_code;
+    const code_point point = decode(title, at);
+    if (c == ' ') {
+      anchor += '-';
+    } else if (c == '-' || c == '_' || (point.valid && is_letter_or_digit(point.value))) {
+      append_lower(anchor, point, title.substr(at, point.length));
+    }
+    at += point.length;
+  }
+  return anchor;
+}
+
+/// Numbers equal anchors as GitHub does: "notes", "notes-1", "notes-2".
+class anchor_register {
+ public:
+  [[nodiscard]] std::string add(const std::string& anchor) {
+    std::string unique = anchor;
+    while (!used_.emplace(unique, 0).second) unique = anchor + '-' + text_of(++used_[anchor]);
+    return unique;
+  }
+
+ private:
+  std::unordered_map<std::string, std::size_t> used_;  // to the last number given
+};
+
+/// A title that is cut after about a kilobyte, at a character.
+[[nodiscard]] inline std::string path_title_of(const std::string& title) {
+  constexpr std::size_t longest = 1024;
+  std::size_t end = (std::min)(title.size(), longest);
+  while (end > 0 && end < title.size() && (static_cast<unsigned char>(title[end]) & 0xC0U) == 0x80) {
+    --end;
+  }
+  return title.substr(0, end);
+}
+
+/// The document and its sections down to a level. Deeper headings are text.
+[[nodiscard]] inline std::vector<section> sections_of(std::string_view text, std::size_t max_level) {
+  std::vector<section> sections(1);
+  sections[0].own.begin = after_front_matter(text);
+  std::vector<std::size_t> open{0};
+  anchor_register anchors;
+  const auto close_to_level = [&](std::size_t level) {
+    for (; open.size() > 1 && sections[open.back()].level >= level; open.pop_back()) {
+      sections[open.back()].next = sections.size();
+    }
+  };
+  for (markdown_heading& heading : markdown_headings(text)) {
+    std::string path_title = path_title_of(heading.title);
+    std::string anchor = anchors.add(anchor_of(path_title));
+    if (heading.level > max_level) continue;
+    close_to_level(heading.level);
+    sections.back().own.end = heading.lines.begin;
+    section next;
+    next.level = heading.level;
+    next.title = std::move(heading.title);
+    next.path_title = std::move(path_title);
+    next.anchor = std::move(anchor);
+    next.lines = heading.lines;
+    next.own.begin = heading.lines.end;
+    next.parent = open.back();
+    open.push_back(sections.size());
+    sections.push_back(std::move(next));
+  }
+  close_to_level(0);
+  sections[0].next = sections.size();
+  sections.back().own.end = text.size();
+  return sections;
+}
+
+// ---- The builder: measures, cuts, and writes the chunk records ------------------------------------
+
+/// Where a text stands: in which section, and what its search text has above it.
+struct place {
+  std::string heading;
+  byte_range lines;         // of the heading; empty once a chunk has opened with them
+  std::size_t section = 0;  // whose path and anchor the chunk gets
+  std::size_t group = 0;    // the section inside which it may merge with neighbours ...
+  bool whole = false;       // ... of the same wholeness: undivided ones, or parts of one text
+};
+
+/// The sizes of a chunker, as far as it has them.
+struct chunk_sizes {
+  std::string_view chunker;
+  std::size_t chunk_size = 0;
+  std::size_t overlap = 0;
+  cut overlap_from = cut::words;  // the coarsest pieces that may be repeated
+  std::size_t min_chunk_size = 0;
+  std::size_t max_heading_level = 6;
+};
+
+[[nodiscard]] inline result<void> check_sizes(const chunk_sizes& sizes) {
+  const auto refuse = [&](std::string_view option, std::size_t value, const std::string& expected) {
+    return error(errc::invalid_argument, std::string(sizes.chunker) + ": " + std::string(option) +
+                                             " " + text_of(value) + " must be " + expected);
+  };
+  if (sizes.chunk_size == 0) return refuse("chunk_size", 0, "at least 1");
+  const std::string chunk_size = "chunk_size " + text_of(sizes.chunk_size);
+  if (sizes.overlap >= sizes.chunk_size) {
+    return refuse("overlap", sizes.overlap, "below " + chunk_size);
+  }
+  if (sizes.min_chunk_size > sizes.chunk_size) {
+    return refuse("min_chunk_size", sizes.min_chunk_size, "at most " + chunk_size);
+  }
+  if (sizes.max_heading_level < 1 || sizes.max_heading_level > 6) {
+    return refuse("max_heading_level", sizes.max_heading_level, "1 to 6");
+  }
+  return {};
+}
+
+}  // namespace detail
+
+/// Names a chunk (E41, E42 ...). Everything else of it is filled in. An empty answer keeps the
+/// derived id; two equal ids in one document are errc::duplicate_id.
+using chunk_namer = std::function<std::string(const document&, const chunk&)>;
+
+namespace detail {
+
+class chunk_builder {
+ public:
+  chunk_builder(const document& source, const chunk_sizes& sizes, const tokenizer& tokens,
+                const sentence_options& sentences)
+      : source_(source), text_(source.text), sizes_(sizes), tokens_(tokens), sentences_(sentences) {}
+
+  [[nodiscard]] std::string_view text() const { return text_; }
+  [[nodiscard]] byte_range content() const {
+    return trim(text_, {after_byte_order_mark(text_), text_.size()});
+  }
+
+  /// True if the body with its heading is within the size.
+  [[nodiscard]] bool fits(const place& above, byte_range body) {
+    if (counts_words()) {
+      const std::size_t used = heading_words(above);
+      const std::size_t room = limit() - (std::min)(used, limit());
+      return used <= limit() && words_up_to(slice(text_, body), room) <= room;
+    }
+    const std::size_t far = reach() * 4;  // a text so long that its begin alone may be too much
+    if (body.size() > far) {
+      const std::size_t end = text_.find_first_of(" \n", body.begin + far);
+      if (end < body.end && tokens_of(above, {body.begin, end}) > limit()) return false;
+    }
+    return tokens_of(above, body) <= limit();
+  }
+
+  /// True if the heading leaves room for the body's first word, or for as much of that word as
+  /// could stand without a heading.
+  [[nodiscard]] bool has_room(const place& above, byte_range body) {
+    byte_range first = next_uncut_word(text_.substr(0, body.end), body.begin);
+    if (!fits({}, first)) first.end = next_grapheme(text_, first.begin);
+    return fits(above, first);
+  }
+
+  /// A text under its heading: as one chunk if it fits, else block by block. A heading that leaves
+  /// no room for it becomes text of its own, and the body stands without it.
+  void write(place above, byte_range body) {
+    body = trim(text_, body);
+    if (body.empty()) return;
+    if (!above.heading.empty() && !has_room(above, body)) drop_heading(above);
+    if (fits(above, body)) return emit(above, body);
+    above.group = above.section;
+    above.whole = false;
+    split(body, cut::blocks, above);
+  }
+
+  /// One piece: as a chunk if it fits, else cut into finer ones.
+  void write(byte_range range, cut finer) {
+    place none;
+    fits(none, range) ? emit(none, range) : split(range, finer, none);
+  }
+
+  /// Packs pieces of one kind into chunks, as many as fit. A piece that is too long by itself is cut
+  /// into finer ones: the only recursion, as deep as there are kinds.
+  void split(byte_range within, cut kind, place& above) {
+    piece_source pieces = pieces_of(within, kind);
+    piece first = pieces.next(within.begin);
+    while (!first.range.empty()) {
+      const std::size_t end = furthest(above, first.range, pieces);
+      if (end == first.range.begin) {
+        kind == cut::graphemes ? emit_alone(above, first.range)
+                               : split(first.range, first.finer, above);
+        first = pieces.next(first.range.end);
+        continue;
+      }
+      emit(above, {first.range.begin, end});
+      const piece next = pieces.next(end);
+      const bool repeats = sizes_.overlap > 0 && kind >= sizes_.overlap_from && !next.range.empty();
+      first = repeats ? pieces.next(overlap_begin(above, {first.range.begin, end}, next, pieces)) : next;
+    }
+  }
+
+  /// Writes one chunk.
+  void emit(place& above, byte_range body) {
+    chunk record;
+    record.document_id = source_.id;
+    record.revision = source_.revision;
+    record.range = {above.lines.empty() ? body.begin : above.lines.begin, body.end};
+    record.body = body;
+    record.heading = above.heading;
+    above.lines = {};
+    record.token_count = count(search_text(source_, record));
+    drafts_.push_back({std::move(record), above.section, above.group, above.whole});
+  }
+
+  [[nodiscard]] result<std::vector<chunk>> finish(const std::vector<section>& sections,
+                                                  const chunk_namer& name) {
+    if (sizes_.min_chunk_size > 1) merge_small();
+    if (failure_) return *failure_;
+    std::vector<chunk> chunks;
+    chunks.reserve(drafts_.size());
+    std::unordered_map<std::string, std::size_t> parts;  // of each anchor
+    std::unordered_set<std::string> ids;
+    for (draft& next : drafts_) {
+      chunk record = std::move(next.record);
+      if (record.token_count > limit() && !record.oversize) {
+        return error(errc::bad_counter, std::string(sizes_.chunker) +
+                                            ": the token counter answered " +
+                                            text_of(record.token_count) +
+                                            " for a text that it had found within chunk_size " +
+                                            text_of(limit()) + "; the same count was expected");
+      }
+      record.anchor = sections[next.section].anchor;
+      for (std::size_t i = next.section; i != 0; i = sections[i].parent) {
+        record.heading_path.push_back(sections[i].path_title);
+      }
+      std::reverse(record.heading_path.begin(), record.heading_path.end());
+      record.id = source_.id;
+      if (limit() != no_limit) {
+        const std::size_t part = ++parts[record.anchor];
+        record.id += '#' + record.anchor + (part > 1 ? '~' + text_of(part) : std::string());
+      }
+      if (name) {
+        if (std::string given = name(source_, record); !given.empty()) record.id = std::move(given);
+        if (!ids.insert(record.id).second) {
+          return error(errc::duplicate_id, std::string(sizes_.chunker) + ": the namer gave the id " +
+                                               quoted(record.id) +
+                                               " twice; one id for each chunk was expected");
+        }
+      }
+      chunks.push_back(std::move(record));
+    }
+    return chunks;
+  }
+
+  /// The size of a chunker without one.
+  static constexpr std::size_t no_limit = static_cast<std::size_t>(-1);
+
+ private:
+  struct draft {
+    chunk record;
+    std::size_t section;
+    std::size_t group;
+    bool whole;
+  };
+
+  // -- measuring
+
+  [[nodiscard]] std::size_t limit() const { return sizes_.chunk_size; }
+  [[nodiscard]] bool counts_words() const { return !tokens_.count && !tokens_.split; }
+
+  /// The number of words, but no further than to one above `most`.
+  [[nodiscard]] static std::size_t words_up_to(std::string_view text, std::size_t most) {
+    std::size_t count = 0;
+    byte_range word = next_word(text, 0);
+    for (; !word.empty() && count <= most; ++count) word = next_word(text, word.end);
+    return count;
+  }
+
+  [[nodiscard]] std::size_t heading_words(const place& above) const {
+    return (std::max)(count_words(above.heading), count_words(slice(text_, above.lines)));
+  }
+
+  [[nodiscard]] std::size_t count(std::string_view text) const { return count_tokens(tokens_, text); }
+
+  /// The tokens of a chunk that is not written yet: of its search text or its slice, if that is more.
+  [[nodiscard]] std::size_t tokens_of(const place& above, byte_range body) {
+    joined_ = above.heading;
+    if (!joined_.empty()) joined_ += "\n\n";
+    joined_ += slice(text_, body);
+    const std::size_t tokens = count(joined_);
+    if (tokens > 0) {
+      bytes_per_token_ = static_cast<double>(joined_.size()) / static_cast<double>(tokens);
+    }
+    if (above.lines.empty() || tokens > limit()) return tokens;
+    return (std::max)(tokens, count(slice(text_, {above.lines.begin, body.end})));
+  }
+
+  /// About how many bytes the size is worth, as counts so far tell.
+  [[nodiscard]] std::size_t reach() const {
+    const double bytes = bytes_per_token_ * static_cast<double>(limit());
+    const double most = static_cast<double>(text_.size()) + 1;
+    return static_cast<std::size_t>((std::min)((std::max)(bytes, 1.0), most));
+  }
+
+  // -- cutting
+
+  [[nodiscard]] piece_source pieces_of(byte_range within, cut kind) {
+    std::vector<piece> pieces;
+    if (kind == cut::blocks) pieces = block_reader(text_, within).read();
+    if (kind == cut::items || kind == cut::lines) {
+      pieces = line_pieces(text_, within, kind == cut::items);
+    }
+    if (kind == cut::sentences) {
+      for (const byte_range& sentence : sentence_ranges(text_, within, sentences_)) {
+        pieces.push_back({sentence, cut::words});
+      }
+    }
+    if (kind == cut::tokens) {
+      result<std::vector<piece>> tokens = token_pieces(tokens_.split, text_, within);
+      tokens ? pieces = std::move(*tokens) : (fail(tokens.failure()), pieces);
+    }
+    return {text_, within, kind, std::move(pieces)};
+  }
+
+  /// The end of the longest run of pieces from `first` on that fits below the heading; the begin of
+  /// `first` if that alone is too long.
+  [[nodiscard]] std::size_t furthest(const place& above, byte_range first, piece_source& pieces) {
+    if (!counts_words()) return furthest_by_counter(above, first, pieces);
+    const std::size_t used = heading_words(above);
+    std::size_t room = limit() - (std::min)(used, limit());
+    std::size_t end = first.begin;
+    for (byte_range next = first; !next.empty(); next = pieces.next(next.end).range) {
+      const std::size_t words = words_up_to(slice(text_, next), room);
+      if (words > room) break;
+      room -= words;
+      end = next.end;
+    }
+    return end;
+  }
+
+  /// The same by counts of whole texts, which need not add up: gathers pieces until the text is too
+  /// long, then halves the rest. The bytes a token takes on average say where to look first.
+  [[nodiscard]] std::size_t furthest_by_counter(const place& above, byte_range first,
+                                                piece_source& pieces) {
+    const std::size_t begin = first.begin;
+    const auto aim = [&](std::size_t end, std::size_t tokens) {  // where the limit would be
+      const double share = static_cast<double>(limit()) / static_cast<double>((std::max)(tokens, std::size_t{1}));
+      const double bytes = static_cast<double>(end - begin) * (std::min)(share, 2.0);
+      return begin + static_cast<std::size_t>(bytes);
+    };
+    ends_.clear();
+    std::size_t fit = 0;   // so many pieces are known to fit ...
+    std::size_t over = 0;  // ... and so many are known to be too long
+    std::size_t goal = begin + reach();
+    std::size_t tokens = 0;
+    for (std::size_t step = 1; over == 0; step *= 2) {
+      for (std::size_t i = 0; !first.empty() && (i < step || ends_.back() < goal); ++i) {
+        ends_.push_back(first.end);
+        first = pieces.next(first.end).range;
+      }
+      tokens = tokens_of(above, {begin, ends_.back()});
+      if (tokens > limit()) {
+        over = ends_.size();
+      } else if (first.empty() || tokens == limit()) {
+        return ends_.back();
+      } else {
+        fit = ends_.size();
+        goal = aim(ends_.back(), tokens);
+      }
+    }
+    for (bool guess = true; over - fit > 1; guess = !guess) {
+      std::size_t middle = fit + (over - fit) / 2;
+      if (guess) {
+        const std::size_t target = aim(ends_[over - 1], tokens);
+        const auto found = std::upper_bound(ends_.begin(), ends_.end(), target) - ends_.begin();
+        middle = (std::clamp)(static_cast<std::size_t>(found), fit + 1, over - 1);
+      }
+      const std::size_t there = tokens_of(above, {begin, ends_[middle - 1]});
+      if (there == limit()) return ends_[middle - 1];
+      if (there > limit()) {
+        over = middle;
+        tokens = there;
+      } else {
+        fit = middle;
+      }
+    }
+    return fit == 0 ? begin : ends_[fit - 1];
+  }
+
+  /// Where the chunk after `last` begins: with the longest run of whole pieces at the end of `last`
+  /// that is within the overlap and leaves room for the next piece; else with that piece.
+  [[nodiscard]] std::size_t overlap_begin(const place& above, byte_range last, const piece& next,
+                                          piece_source& pieces) {
+    begins_.clear();
+    for (byte_range at = pieces.next(last.begin).range; at.begin < last.end && !at.empty();
+         at = pieces.next(at.end).range) {
+      begins_.push_back(at.begin);
+    }
+    const auto good = [&](std::size_t i) {
+      return count(slice(text_, {begins_[i], last.end})) <= sizes_.overlap &&
+             fits(above, {begins_[i], next.range.end});
+    };
+    std::size_t best = begins_.size();  // the first known to be good, and above the last that is not
+    std::size_t bad = 0;                // the chunk's own begin would be no progress
+    for (std::size_t step = 1; best - bad > 1; step *= 2) {
+      const std::size_t i = best - (std::min)(step, best - bad - 1);
+      if (!good(i)) {
+        bad = i;
+        break;
+      }
+      best = i;
+    }
+    while (best - bad > 1) {
+      const std::size_t middle = bad + (best - bad) / 2;
+      good(middle) ? best = middle : bad = middle;
+    }
+    return best == begins_.size() ? next.range.begin : begins_[best];
+  }
+
+  // -- writing
+
+  /// A heading that is in the way becomes text of its own.
+  void drop_heading(place& above) {
+    place bare = above;
+    bare.heading.clear();
+    bare.lines = {};
+    bare.whole = false;
+    bare.group = bare.section;
+    const byte_range lines = trim(text_, above.lines);
+    if (!lines.empty()) fits(bare, lines) ? emit(bare, lines) : split(lines, cut::blocks, bare);
+    above = bare;
+  }
+
+  /// An indivisible grapheme that does not fit below its heading stands alone, whatever its size.
+  void emit_alone(place& above, byte_range grapheme) {
+    place bare = above;
+    drop_heading(bare);
+    above.lines = {};
+    emit(bare, grapheme);
+    drafts_.back().record.oversize = drafts_.back().record.token_count > limit();
+  }
+
+  void fail(const error& failure) {
+    if (!failure_) {
+      failure_ = error(failure.code(), std::string(sizes_.chunker) + ": " + failure.message());
+    }
+  }
+
+  // -- merging
+
+  [[nodiscard]] static bool may_merge(const draft& a, const draft& b) {
+    return a.group == b.group && a.whole == b.whole;
+  }
+
+  /// One chunk from the first to the last of some neighbours; nothing if it would be too long.
+  [[nodiscard]] std::optional<draft> merged(const draft& first, const draft& last) {
+    draft both = first;
+    both.record.range.end = both.record.body.end = last.record.range.end;
+    place above;
+    above.heading = both.record.heading;
+    above.lines = {both.record.range.begin, both.record.body.begin};
+    if (!fits(above, both.record.body)) return std::nullopt;
+    both.record.token_count = count(search_text(source_, both.record));
+    return both;
+  }
+
+  /// Joins chunks below the minimum with those that follow, else with the one before.
+  void merge_small() {
+    std::vector<draft> out;
+    const std::size_t least = sizes_.min_chunk_size;
+    for (std::size_t i = 0; i < drafts_.size();) {
+      std::size_t end = i + 1;
+      for (std::size_t sum = drafts_[i].record.token_count;
+           end < drafts_.size() && sum < least && may_merge(drafts_[i], drafts_[end]); ++end) {
+        sum += drafts_[end].record.token_count;
+      }
+      std::optional<draft> joined;
+      for (std::size_t step = 1; end > i + 1; step *= 2) {
+        if ((joined = merged(drafts_[i], drafts_[end - 1]))) break;
+        end -= (std::min)(step, end - i - 1);
+      }
+      draft next = joined ? std::move(*joined) : std::move(drafts_[i]);
+      i = end;
+      if (next.record.token_count < least && !out.empty() && may_merge(out.back(), next)) {
+        if ((joined = merged(out.back(), next))) {
+          out.back() = std::move(*joined);
+          continue;
+        }
+      }
+      out.push_back(std::move(next));
+    }
+    drafts_ = std::move(out);
+  }
+
+  const document& source_;
+  std::string_view text_;
+  const chunk_sizes& sizes_;
+  const tokenizer& tokens_;
+  const sentence_options& sentences_;
+  double bytes_per_token_ = 4.0;
+  std::string joined_;
+  std::vector<std::size_t> ends_;
+  std::vector<std::size_t> begins_;
+  std::vector<draft> drafts_;
+  std::optional<error> failure_;
+};
+
+/// What chunkers share: the options are looked at before any text is read, and callbacks of the
+/// caller run guarded. `write` puts the chunks into a builder; `sections` are theirs.
+template <class Write>
+[[nodiscard]] result<std::vector<chunk>> run_chunker(const document& source,
+                                                     const chunk_sizes& sizes,
+                                                     const tokenizer& tokens,
+                                                     const sentence_options& sentences,
+                                                     const chunk_namer& name, Write&& write) {
+  if (result<void> sound = check_sizes(sizes); !sound) return sound.failure();
+  return guarded(errc::callback_failed, sizes.chunker, [&]() -> result<std::vector<chunk>> {
+    chunk_builder out(source, sizes, tokens, sentences);
+    std::vector<section> sections(1);
+    write(out, sections, source);
+    return out.finish(sections, name);
+  });
+}
+
+}  // namespace detail
+
+// ---- The chunkers ---------------------------------------------------------------------------------
+//
+// Each exists twice, as everywhere: try_chunk_x returns its errors, chunk_x throws them.
+//   errors   errc::invalid_argument: a size out of range, named with its value, whatever the text
+//            errc::bad_counter: a counter or splitter that contradicts itself
+//            errc::duplicate_id: a namer that gives one id twice
+//            errc::callback_failed: what a callback threw
+//   ids      document id, '#', the heading's anchor, and ~2, ~3 ... for further parts
+
+/// How many tokens a chunk has at most, where nothing else is said.
+inline constexpr std::size_t default_chunk_size = 256;
+
+/// The document as one chunk.
+struct whole_options {
+  tokenizer tokens;  ///< fills token_count; there is no limit
+  chunk_namer name;
+};
+
+/// The document as one chunk, whose id is the document's. Its heading is the one the text opens
+/// with, else the document's title.
+///
+/// returns  one chunk; none for a blank text.      cost   O(bytes)
+[[nodiscard]] inline result<std::vector<chunk>> try_chunk_whole(const document& source,
+                                                                const whole_options& options = {}) {
+  const detail::chunk_sizes sizes{.chunker = "chunk_whole",
+                                  .chunk_size = detail::chunk_builder::no_limit};
+  return detail::run_chunker(
+      source, sizes, options.tokens, {}, options.name,
+      [](detail::chunk_builder& out, std::vector<detail::section>& sections, const document& page) {
+        byte_range body = out.content();
+        if (body.empty()) return;
+        sections = detail::sections_of(page.text, 6);
+        detail::place above;
+        const std::size_t first = sections.size() > 1 ? sections[1].lines.end : 0;
+        const byte_range below = trim(page.text, {(std::max)(first, body.begin), body.end});
+        if (first > body.begin && sections[1].lines.begin <= body.begin && !below.empty()) {
+          above.section = 1;
+          above.heading = sections[1].title;
+          if (!above.heading.empty()) above.lines = {body.begin, first};
+        } else {
+          above.heading = page.title;
+        }
+        out.emit(above, above.lines.empty() ? body : below);
+      });
+}
+[[nodiscard]] inline std::vector<chunk> chunk_whole(const document& source,
+                                                    const whole_options& options = {}) {
+  return try_chunk_whole(source, options).value();
+}
+
+/// Windows of a set number of tokens.
+struct fixed_options {
+  std::size_t chunk_size = default_chunk_size;  ///< tokens, at least 1; small: less that is beside
+                                                ///< the point, but what belongs together is parted
+  std::size_t overlap = 0;  ///< tokens repeated from the window before; below chunk_size
+  tokenizer tokens;
+  chunk_namer name;
+};
+
+/// Windows of chunk_size tokens; each begins chunk_size - overlap tokens after the one before. The
+/// last ends with the text, so that none lies inside the one before. Headings are text.
+///
+/// returns  220 tokens, size 80, overlap 20: tokens 0-79, 60-139, 120-199, 180-219
+/// cost     O(bytes + bytes of the chunks)
+[[nodiscard]] inline result<std::vector<chunk>> try_chunk_fixed(const document& source,
+                                                                const fixed_options& options = {}) {
+  const detail::chunk_sizes sizes{.chunker = "chunk_fixed",
+                                  .chunk_size = options.chunk_size,
+                                  .overlap = options.overlap,
+                                  .overlap_from = detail::cut::tokens};
+  return detail::run_chunker(
+      source, sizes, options.tokens, {}, options.name, [&](detail::chunk_builder& out, auto&&...) {
+        detail::place none;
+        const bool has_tokens = static_cast<bool>(options.tokens.split);
+        out.split(out.content(), has_tokens ? detail::cut::tokens : detail::cut::words, none);
+      });
+}
+[[nodiscard]] inline std::vector<chunk> chunk_fixed(const document& source,
+                                                    const fixed_options& options = {}) {
+  return try_chunk_fixed(source, options).value();
+}
+
+/// Each sentence as a chunk.
+struct single_sentence_options {
+  std::size_t chunk_size = default_chunk_size;  ///< tokens; a longer sentence is cut at words
+  sentence_options sentences;
+  tokenizer tokens;
+  chunk_namer name;
+};
+
+/// Each sentence as a chunk. Headings are text.
+///
+/// cost     O(bytes)
+[[nodiscard]] inline result<std::vector<chunk>> try_chunk_sentences(
+    const document& source, const single_sentence_options& options = {}) {
+  const detail::chunk_sizes sizes{.chunker = "chunk_sentences", .chunk_size = options.chunk_size};
+  return detail::run_chunker(
+      source, sizes, options.tokens, options.sentences, options.name,
+      [&](detail::chunk_builder& out, auto&&...) {
+        for (const byte_range& sentence :
+             sentence_ranges(source.text, out.content(), options.sentences)) {
+          out.write(sentence, detail::cut::words);
+        }
+      });
+}
+[[nodiscard]] inline std::vector<chunk> chunk_sentences(
+    const document& source, const single_sentence_options& options = {}) {
+  return try_chunk_sentences(source, options).value();
+}
+
+/// Whole sentences, packed.
+struct packed_options {
+  std::size_t chunk_size = default_chunk_size;  ///< tokens, at least 1
+  std::size_t overlap = 0;  ///< at most so many tokens are repeated, in whole sentences
+  sentence_options sentences;
+  tokenizer tokens;
+  chunk_namer name;
+};
+
+/// Adds sentences to a chunk until the next would exceed the size. A sentence that is too long by
+/// itself is cut at words. The overlap is the longest run of whole sentences within it that leaves
+/// room for the next one; it may be none. Headings are text.
+///
+/// cost     O(bytes + bytes of the chunks)
+[[nodiscard]] inline result<std::vector<chunk>> try_chunk_packed(
+    const document& source, const packed_options& options = {}) {
+  const detail::chunk_sizes sizes{.chunker = "chunk_packed",
+                                  .chunk_size = options.chunk_size,
+                                  .overlap = options.overlap,
+                                  .overlap_from = detail::cut::sentences};
+  return detail::run_chunker(source, sizes, options.tokens, options.sentences, options.name,
+                             [](detail::chunk_builder& out, auto&&...) {
+                               detail::place none;
+                               out.split(out.content(), detail::cut::sentences, none);
+                             });
+}
+[[nodiscard]] inline std::vector<chunk> chunk_packed(const document& source,
+                                                     const packed_options& options = {}) {
+  return try_chunk_packed(source, options).value();
+}
+
+namespace detail {
+
+/// Where a section's text stands: below its own heading and those without a body from `pending` on.
+[[nodiscard]] inline place place_of(const std::vector<section>& sections, std::size_t pending,
+                                    std::size_t own) {
+  place above;
+  for (std::size_t i = pending; i <= own; ++i) {
+    if (sections[i].title.empty()) continue;
+    if (!above.heading.empty()) above.heading += "\n\n";
+    above.heading += sections[i].title;
+  }
+  const bool leaf = sections[own].next == own + 1;
+  above.lines = {sections[pending].lines.begin, sections[own].lines.end};
+  above.section = own;
+  above.group = leaf ? sections[own].parent : own;
+  above.whole = true;
+  return above;
+}
+
+/// A chunk for each section. With `keep_together` a section whose subsections fit into one chunk
+/// with it is not parted. A heading without text is no chunk: it stands in the path of the sections
+/// inside it, or else opens the next chunk.
+inline void write_sections(chunk_builder& out, const std::vector<section>& sections,
+                           bool keep_together) {
+  // The text under a heading; without a title its marks are text.
+  const auto below = [&](place& above, byte_range range) {
+    range = trim(out.text(), range);
+    if (above.heading.empty() && !above.lines.empty()) {
+      range.begin = above.lines.begin;
+      above.lines = {};
+    }
+    return range;
+  };
+  const auto write_as_text = [&](std::size_t first, std::size_t end) {
+    place bare = place_of(sections, first, first);
+    bare.heading.clear();
+    bare.lines = {};
+    out.write(bare, {sections[first].lines.begin, end});
+  };
+  std::size_t pending = 0;  // the first heading that waits for a text
+  for (std::size_t i = 0; i < sections.size();) {
+    const section& own = sections[i];
+    const byte_range text = trim(out.text(), own.own);
+    const bool leaf = own.next == i + 1;
+    const bool only_child = i == 0 && text.empty() && !leaf && sections[1].next == own.next;
+    if (keep_together && !leaf && !only_child) {
+      place above;
+      byte_range all;
+      const auto fits_from = [&](std::size_t first) {
+        above = place_of(sections, first, i);
+        above.group = own.parent;
+        all = below(above, {own.own.begin, sections[own.next - 1].own.end});
+        return !all.empty() && out.fits(above, all);
+      };
+      if (fits_from(i) && (pending == i || fits_from(pending))) {
+        out.emit(above, all);
+        pending = i = own.next;
+        continue;
+      }
+    }
+    if (text.empty()) {
+      const bool in_paths_only = i == 0 || (!leaf && pending == i);
+      ++i;
+      if (in_paths_only) pending = i;
+      continue;
+    }
+    if (pending < i && !out.has_room(place_of(sections, pending, i), text)) {
+      write_as_text(pending, own.lines.begin);
+      pending = i;
+    }
+    place above = place_of(sections, pending, i);
+    out.write(above, below(above, text));
+    pending = ++i;
+  }
+  if (pending < sections.size()) write_as_text(pending, out.text().size());
+}
+
+}  // namespace detail
+
+/// Sections at the author's headings.
+struct structure_options {
+  std::size_t max_heading_level = 6;            ///< 1 to 6; deeper headings are text
+  std::size_t chunk_size = default_chunk_size;  ///< tokens, heading included
+  std::size_t min_chunk_size = 0;  ///< tokens; smaller neighbours in one section merge if they fit
+  sentence_options sentences;
+  tokenizer tokens;
+  chunk_namer name;
+};
+
+/// A new chunk at every heading of a level up to max_heading_level, the heading above its text. A
+/// section that is too long is split as by chunk_recursive; each part keeps the heading.
+///
+/// cost     O(bytes + bytes of the chunks)
+///
+/// "# Page\n\n## A\n\nOne.\n\n## B\n\nTwo.\n" gives [8, 19) with path Page, A and [21, 31) with path
+/// Page, B; "# Page" has no text of its own and stands in the paths only.
+[[nodiscard]] inline result<std::vector<chunk>> try_chunk_structure(
+    const document& source, const structure_options& options = {}) {
+  const detail::chunk_sizes sizes{.chunker = "chunk_structure",
+                                  .chunk_size = options.chunk_size,
+                                  .min_chunk_size = options.min_chunk_size,
+                                  .max_heading_level = options.max_heading_level};
+  return detail::run_chunker(
+      source, sizes, options.tokens, options.sentences, options.name,
+      [&](detail::chunk_builder& out, std::vector<detail::section>& sections, const document&) {
+        sections = detail::sections_of(source.text, options.max_heading_level);
+        detail::write_sections(out, sections, false);
+      });
+}
+[[nodiscard]] inline std::vector<chunk> chunk_structure(const document& source,
+                                                        const structure_options& options = {}) {
+  return try_chunk_structure(source, options).value();
+}
+
+/// Sections, paragraphs, sentences, words, graphemes.
+struct recursive_options {
+  std::size_t chunk_size = default_chunk_size;  ///< tokens, heading included
+  std::size_t overlap = 0;  ///< at most so many tokens, repeated only where a sentence was cut
+  std::size_t min_chunk_size = 0;     ///< tokens; smaller neighbours in one section merge if they fit
+  std::size_t max_heading_level = 6;  ///< 1 to 6; deeper headings are text
+  sentence_options sentences;
+  tokenizer tokens;
+  chunk_namer name;
+};
+
+/// What fits is left alone: a document, else a section with its subsections, is one chunk. Else its
+/// introduction and each subsection stand by themselves, and a text that is too long is split into
+/// paragraphs (or lists, tables, code), packed as many as fit; a paragraph that is too long into
+/// sentences, these into words, these into graphemes. Each part keeps its heading and path.
+///
+/// cost     O(bytes + bytes of the chunks)
+[[nodiscard]] inline result<std::vector<chunk>> try_chunk_recursive(
+    const document& source, const recursive_options& options = {}) {
+  const detail::chunk_sizes sizes{.chunker = "chunk_recursive",
+                                  .chunk_size = options.chunk_size,
+                                  .overlap = options.overlap,
+                                  .min_chunk_size = options.min_chunk_size,
+                                  .max_heading_level = options.max_heading_level};
+  return detail::run_chunker(
+      source, sizes, options.tokens, options.sentences, options.name,
+      [&](detail::chunk_builder& out, std::vector<detail::section>& sections, const document&) {
+        sections = detail::sections_of(source.text, options.max_heading_level);
+        detail::write_sections(out, sections, true);
+      });
+}
+[[nodiscard]] inline std::vector<chunk> chunk_recursive(const document& source,
+                                                        const recursive_options& options = {}) {
+  return try_chunk_recursive(source, options).value();
+}
+
+
+// =================================================================================================
+// 8. Analysis: from text to terms, and the codes that must match whole
+//
+// In   the search text of a chunk, or a question.
+// Out  terms, and identifiers such as PAY-042, each with the bytes of the text where it stands.
+//
+//   terms         runs of letters, digits and their marks, folded (2); no stemming, no stop words
+//                 unless the caller brings them. PAY-042 gives pay and 042, don't gives don and t.
+//                 Scripts without spaces give every two neighbouring characters, a lone character
+//                 itself; with ICU also the words of its dictionaries. ASCII is the same with and
+//                 without ICU.
+//   identifiers   what fits a format of the caller, as one piece: PAY-### finds PAY-042, but
+//                 nothing in PAY-0421, XPAY-042 or PAY-04.
+//
+// Chunks and questions take the same steps in the same order; stop words leave questions only.
+//
+// Source   Thompson, Regular Expression Search Algorithm, 1968, for the patterns.
+// =================================================================================================
+
+/// What happens to terms beyond the default. Both callbacks get one folded word.
+struct analysis_options {
+  std::function<std::string(std::string_view)> stem = {};   ///< word -> term; empty: no term
+  std::function<bool(std::string_view)> is_stop_word = {};  ///< asked for words of questions only
+  std::string tag = {};  ///< names the two, such as "english-2", where terms are stored
+};
+
+namespace detail {
+
+/// Characters inside a word that show nothing: soft hyphen, joiners, variation selectors. They
+/// neither end a word nor stand in a term.
+[[nodiscard]] constexpr bool is_silent(char32_t c) {
+  return c >= 0x80 && (c == 0xAD || c == 0x34F || c == 0x200C || c == 0x200D || c == 0x2060 ||
+                       c == 0xFEFF || (c >= 0xFE00 && c <= 0xFE0F));
+}
+
+[[nodiscard]] constexpr bool is_ascii_word(char c) {
+  const auto value = static_cast<unsigned char>(c);
+  return is_ascii_letter(value) || is_ascii_digit(value);
+}
+
+/// A mark, or what else belongs to the character before it; it begins no word.
+[[nodiscard]] inline bool is_attached(char32_t c) {
+  if (c < 0x80) return false;
+  const grapheme_class kind = grapheme_class_of(c);
+  return kind == grapheme_class::extend || kind == grapheme_class::joiner ||
+         kind == grapheme_class::spacing;
+}
+
+/// A maximal run of letters, digits and marks of one kind of script.
+struct word_run {
+  byte_range where;       // empty: there is none
+  bool ascii = true;      // every byte of it
+  bool unspaced = false;  // of a script without spaces
+
+  [[nodiscard]] bool continues_with(char32_t c) const {
+    if (is_silent(c)) return true;
+    if (!is_letter_or_digit(c)) return false;
+    return is_unspaced(c) == unspaced || is_attached(c);
+  }
+};
+
+/// The first run that begins at byte `at` or later.
+[[nodiscard]] inline word_run next_run(std::string_view text, std::size_t at) {
+  code_point point = decode(text, at);
+  while (point.length != 0 && (is_silent(point.value) || !is_letter_or_digit(point.value) ||
+                               is_attached(point.value))) {
+    at += point.length;
+    point = decode(text, at);
+  }
+  word_run run{{at, at + point.length}, point.value < 0x80, is_unspaced(point.value)};
+  if (point.length == 0) return run;
+
+  for (std::size_t next = run.where.end; next < text.size();) {
+    if (!run.unspaced && is_ascii_word(text[next])) {
+      run.ascii = run.ascii && next == run.where.end;  // else something silent lies between
+      run.where.end = ++next;
+      continue;
+    }
+    point = decode(text, next);
+    if (!run.continues_with(point.value)) break;
+    next += point.length;
+    if (is_silent(point.value)) continue;  // inside the run if a letter follows
+    run.where.end = next;
+    run.ascii = false;
+  }
+  return run;
+}
+
+/// Folds one word and visits it. Where folding takes a character apart (with ICU one half becomes
+/// 1, fraction slash, 2) each part is a term that stands at the whole word.
+template <class Visit>
+void visit_folded(std::string_view text, byte_range where, bool ascii, std::string& buffer,
+                  Visit& visit) {
+  buffer.clear();
+  if (ascii) {
+    for (const char c : slice(text, where)) buffer += ascii_lower(c);
+    visit(std::string_view(buffer), where);
+    return;
+  }
+  for (std::size_t at = where.begin; at < where.end;) {
+    const code_point point = decode(text, at);
+    if (!is_silent(point.value)) buffer += slice(text, {at, at + point.length});
+    at += point.length;
+  }
+  const std::string folded = fold(buffer);
+  for (word_run part = next_run(folded, 0); !part.where.empty();
+       part = next_run(folded, part.where.end)) {
+    visit(slice(folded, part.where), where);
+  }
+}
+
+#if RAG_RETRIEVE_USE_ICU
+
+/// Word breaks of scripts without spaces by ICU's dictionaries, opened at the first use.
+class dictionary_breaker {
+ public:
+  /// The ends of the words of `run`, rising; none if ICU cannot tell.
+  [[nodiscard]] std::vector<std::size_t> word_ends(std::string_view run) {
+    constexpr std::size_t longest = 0x7FFFFFFF;  // ICU counts positions in 32 bits
+    std::vector<std::size_t> ends;
+    UErrorCode status = U_ZERO_ERROR;
+    if (run.size() > longest || !open(status)) return ends;
+    const std::unique_ptr<UText, text_closer> text(
+        utext_openUTF8(nullptr, run.data(), static_cast<std::int64_t>(run.size()), &status));
+    ubrk_setUText(breaks_.get(), text.get(), &status);
+    if (U_FAILURE(status)) return ends;
+    ubrk_first(breaks_.get());
+    for (std::int32_t end = ubrk_next(breaks_.get()); end >= 0; end = ubrk_next(breaks_.get())) {
+      ends.push_back(static_cast<std::size_t>(end));
+    }
+    return ends;
+  }
+
+ private:
+  struct text_closer {
+    void operator()(UText* text) const { utext_close(text); }
+  };
+  struct break_closer {
+    void operator()(UBreakIterator* breaks) const { ubrk_close(breaks); }
+  };
+
+  /// The root locale, so that no result depends on the machine's.
+  [[nodiscard]] bool open(UErrorCode& status) {
+    if (!breaks_) breaks_.reset(ubrk_open(UBRK_WORD, "", nullptr, 0, &status));
+    return breaks_ != nullptr && !U_FAILURE(status);
+  }
+
+  std::unique_ptr<UBreakIterator, break_closer> breaks_;
+};
+
+#else
+
+/// Without ICU there is no dictionary.
+class dictionary_breaker {
+ public:
+  [[nodiscard]] static std::vector<std::size_t> word_ends(std::string_view) { return {}; }
+};
+
+#endif
+
+/// Visits the ranges that are terms of a run without spaces: pairs of neighbouring characters
+/// (graphemes), and the dictionary's words where they are no such pair.
+template <class Visit>
+void for_each_unspaced(std::string_view text, byte_range run, dictionary_breaker& dictionary,
+                       Visit&& visit) {
+  text = text.substr(0, run.end);
+  std::size_t begin = run.begin;
+  std::size_t middle = next_grapheme(text, begin);
+  if (middle == run.end) {
+    visit(run);
+    return;
+  }
+  const std::vector<std::size_t> ends = dictionary.word_ends(slice(text, run));
+  std::size_t word = 0;                // the next dictionary word ...
+  std::size_t word_begin = run.begin;  // ... and where it begins
+  while (begin < run.end) {
+    const std::size_t end = middle < run.end ? next_grapheme(text, middle) : middle;
+    if (middle < run.end) visit(byte_range{begin, end});
+    while (word < ends.size() && word_begin <= begin) {
+      const byte_range where{word_begin, run.begin + ends[word++]};
+      if (where.begin == begin && (where.end != end || middle == run.end)) visit(where);
+      word_begin = where.end;
+    }
+    begin = middle;
+    middle = end;
+  }
+}
+
+/// Visits the folded words of a text, not yet stemmed.
+template <class Visit>
+void for_each_word(std::string_view text, Visit&& visit) {
+  dictionary_breaker dictionary;
+  std::string buffer;
+  for (word_run run = next_run(text, 0); !run.where.empty();
+       run = next_run(text, run.where.end)) {
+    if (!run.unspaced) {
+      visit_folded(text, run.where, run.ascii, buffer, visit);
+      continue;
+    }
+    for_each_unspaced(text, run.where, dictionary, [&](byte_range where) {
+      visit_folded(text, where, false, buffer, visit);
+    });
+  }
+}
+
+}  // namespace detail
+
+/// Visits the terms of a text in order: visit(std::string_view term, byte_range where), where
+/// `where` are the term's bytes in `text`. The term lives as long as the call of `visit`.
+///
+/// "Don't!" visits don at [0, 3) and t at [4, 5). Cost: O(bytes), and what the stemmer costs.
+template <class Visit>
+void for_each_term(std::string_view text, const analysis_options& options, Visit&& visit) {
+  detail::for_each_word(text, [&](std::string_view word, byte_range where) {
+    if (!options.stem) {
+      visit(word, where);
+      return;
+    }
+    const std::string stem = options.stem(word);
+    if (!stem.empty()) visit(std::string_view(stem), where);
+  });
+}
+
+/// The terms of a chunk, in order, repeats kept: what term_index::add takes.
+[[nodiscard]] inline std::vector<std::string> analyse(std::string_view text,
+                                                      const analysis_options& options = {}) {
+  std::vector<std::string> terms;
+  for_each_term(text, options,
+                [&](std::string_view term, byte_range) { terms.push_back(std::string(term)); });
+  return terms;
+}
+
+/// The terms of a question: each once, in order of first use, without stop words. A question of
+/// stop words alone ("to be or not to be") is searched as typed.
+[[nodiscard]] inline std::vector<std::string> question_terms(std::string_view text,
+                                                             const analysis_options& options = {}) {
+  const auto collect = [&](bool all) {
+    std::vector<std::string> terms;
+    std::unordered_set<std::string> seen;
+    detail::for_each_word(text, [&](std::string_view word, byte_range) {
+      if (!all && options.is_stop_word && options.is_stop_word(word)) return;
+      std::string term = options.stem ? options.stem(word) : std::string(word);
+      if (!term.empty() && seen.insert(term).second) terms.push_back(std::move(term));
+    });
+    return terms;
+  };
+  std::vector<std::string> terms = collect(false);
+  if (terms.empty() && options.is_stop_word) terms = collect(true);
+  return terms;
+}
+
+// ---- identifiers --------------------------------------------------------------------------------
+
+/// The formats of the identifiers in a collection. Patterns and `find` may be used together.
+///
+/// A pattern:  #        one ASCII digit              @  one ASCII letter
+///             *        one or more letters, digits or underscores
+///             #+ @+    one or more of it            [x]  x or nothing      (a|b)  a or b
+///             \x       x itself                     all else is itself: C++, C\#, PAY-###
+///
+/// Case is folded, and any hyphen stands for any hyphen. What matches must be whole: no letter,
+/// digit or underscore touches it, nor a hyphen that has one of these on its other side, so that
+/// no-empty is not found in no-empty-class. In the text a backslash before ASCII punctuation counts
+/// as that character, as in Markdown: ER\_DUP\_ENTRY is ER_DUP_ENTRY.
+struct identifier_options {
+  std::vector<std::string> patterns = {};
+  std::function<std::vector<std::string>(std::string_view)> find = {};  ///< text -> codes, in order
+  bool case_matters = false;  ///< true: pay-042 is another code than PAY-042
+};
+
+/// A code as it is compared, and where it stands.
+struct identifier_match {
+  std::string value = {};  ///< folded unless case matters, '-' for any hyphen, escapes taken off
+  byte_range where = {};   ///< its place; empty for what the callback found, which tells none
+};
+
+namespace detail {
+
+/// What people paste for a hyphen: soft, non-breaking, dashes, minus, the wide and small forms.
+[[nodiscard]] constexpr bool is_hyphen(char32_t c) {
+  return c == '-' || c == 0xAD || (c >= 0x2010 && c <= 0x2015) || c == 0x2212 || c == 0xFE58 ||
+         c == 0xFE63 || c == 0xFF0D;
+}
+
+/// What may not touch an identifier.
+[[nodiscard]] inline bool is_code_letter(char32_t c) { return c == '_' || is_letter_or_digit(c); }
+
+[[nodiscard]] constexpr bool is_ascii_punctuation(char c) {
+  return c > ' ' && c < 0x7F && !is_ascii_word(c);
+}
+
+/// The value of a character that shows nothing. No code point has it.
+inline constexpr char32_t nothing_shown = 0x110000;
+
+/// One character of a text as identifiers see it: escapes taken off, '-' for any hyphen.
+struct code_symbol {
+  char32_t value = nothing_shown;
+  std::size_t end = 0;  // one past its last byte
+};
+
+[[nodiscard]] inline code_symbol symbol_at(std::string_view text, std::size_t at) {
+  const code_point point = decode(text, at);
+  const std::size_t end = at + point.length;
+  if (point.value == '\\' && end < text.size() && is_ascii_punctuation(text[end])) {
+    return {static_cast<unsigned char>(text[end]), end + 1};
+  }
+  if (is_hyphen(point.value)) return {'-', end};
+  const bool shown = !is_silent(point.value) && point.value != 0x200B;  // zero width space
+  return {shown ? point.value : nothing_shown, end};
+}
+
+/// True if an identifier may end at byte `at`, for what follows there.
+[[nodiscard]] inline bool ends_whole(std::string_view text, std::size_t at) {
+  bool after_hyphen = false;
+  while (at < text.size()) {
+    const code_symbol next = symbol_at(text, at);
+    at = next.end;
+    if (next.value == nothing_shown) continue;
+    if (is_code_letter(next.value)) return false;
+    if (next.value != '-' || after_hyphen) return true;
+    after_hyphen = true;
+  }
+  return true;
+}
+
+/// One step of a compiled pattern. The kinds before `fork` consume one character and go on to the
+/// next step.
+struct pattern_step {
+  enum class kind : std::uint8_t { literal, digit, letter, word, fork, jump, accept };
+  kind what = kind::accept;
+  char32_t literal = 0;
+  std::uint32_t first = 0;   // fork, jump: where to go on
+  std::uint32_t second = 0;  // fork: or there
+
+  [[nodiscard]] bool takes(char32_t c) const {
+    switch (what) {
+      case kind::literal:
+        return c == literal;
+      case kind::digit:
+        return is_ascii_digit(c);
+      case kind::letter:
+        return is_ascii_letter(c);
+      case kind::word:
+        return is_code_letter(c);
+      default:
+        return false;
+    }
+  }
+};
+
+/// One ASCII character as it is compared; others unchanged.
+[[nodiscard]] constexpr char32_t comparable_ascii(char32_t c, bool case_matters) {
+  return !case_matters && c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c;
+}
+
+/// The characters that one symbol is compared as: itself, or its folded form.
+inline void append_comparable(std::u32string& out, char32_t c, bool case_matters) {
+  if (case_matters || c < 0x80) {
+    out += comparable_ascii(c, case_matters);
+    return;
+  }
+  std::string bytes;
+  append_utf8(bytes, c);
+  bytes = fold(bytes);
+  for (std::size_t at = 0; at < bytes.size();) {
+    const code_point point = decode(bytes, at);
+    out += point.value;
+    at += point.length;
+  }
+}
+
+/// Turns a pattern into steps, from left to right; open brackets stand on a stack of their own.
+class pattern_compiler {
+ public:
+  pattern_compiler(std::string_view pattern, bool case_matters)
+      : pattern_(pattern), case_matters_(case_matters) {}
+
+  [[nodiscard]] result<std::vector<pattern_step>> compile() {
+    while (at_ < pattern_.size()) {
+      if (const result<void> good = read_next(); !good) return good.failure();
+    }
+    if (!open_.empty()) return bad(open_.back().at, "opens a bracket that is never closed");
+    if (steps_.empty()) {
+      return error(errc::invalid_argument,
+                   "identifier pattern " + quoted(pattern_) + ": is empty, expected a format");
+    }
+    add(kind::accept);
+    return std::move(steps_);
+  }
+
+ private:
+  using kind = pattern_step::kind;
+  struct bracket {
+    char32_t kind = 0;                 // '[' or '('
+    std::size_t at = 0;                // its byte in the pattern
+    std::uint32_t fork = 0;            // the step that enters this alternative or passes it by
+    std::vector<std::uint32_t> exits;  // the jumps at the ends of earlier alternatives
+  };
+
+  [[nodiscard]] error bad(std::size_t at, std::string_view why) const {
+    return error(errc::invalid_argument, "identifier pattern " + quoted(pattern_) + ": byte " +
+                                             text_of(at) + " " + std::string(why) +
+                                             "; a backslash makes a character stand for itself");
+  }
+
+  [[nodiscard]] std::uint32_t here() const { return static_cast<std::uint32_t>(steps_.size()); }
+  void add(kind what) { steps_.push_back({what, 0, here() + 1, here() + 1}); }
+
+  void add_literal(char32_t c) {
+    std::u32string compared;
+    append_comparable(compared, is_hyphen(c) ? U'-' : c, case_matters_);
+    for (const char32_t one : compared) {
+      add(kind::literal);
+      steps_.back().literal = one;
+    }
+  }
+
+  /// A class of characters; `+` behind it repeats it, and `*` repeats by itself.
+  void add_class(kind what) {
+    const std::uint32_t begin = here();
+    add(what);
+    const bool plus = at_ < pattern_.size() && pattern_[at_] == '+';
+    if (plus) ++at_;
+    if (!plus && what != kind::word) return;
+    add(kind::fork);
+    steps_.back().first = begin;
+  }
+
+  [[nodiscard]] result<void> read_next() {
+    const std::size_t at = at_;
+    const code_point point = decode(pattern_, at);
+    if (!point.valid) return bad(at, "is not valid UTF-8");
+    at_ += point.length;
+    switch (point.value) {
+      case '#':
+        add_class(kind::digit);
+        return {};
+      case '@':
+        add_class(kind::letter);
+        return {};
+      case '*':
+        add_class(kind::word);
+        return {};
+      case '\\':
+        return read_escaped(at);
+      case '[':
+      case '(':
+        open_.push_back({point.value, at, here(), {}});
+        add(kind::fork);
+        return {};
+      case ']':
+      case ')':
+        return close(at, point.value == ']' ? U'[' : U'(');
+      case '|':
+        if (!open_.empty() && open_.back().kind == '(') return next_alternative(at);
+        [[fallthrough]];
+      default:
+        add_literal(point.value);
+        return {};
+    }
+  }
+
+  [[nodiscard]] result<void> read_escaped(std::size_t at) {
+    if (at_ == pattern_.size()) return bad(at, "is a backslash with nothing behind it");
+    const code_point point = decode(pattern_, at_);
+    if (!point.valid) return bad(at_, "is not valid UTF-8");
+    at_ += point.length;
+    add_literal(point.value);
+    return {};
+  }
+
+  [[nodiscard]] result<void> next_alternative(std::size_t at) {
+    bracket& group = open_.back();
+    if (group.fork + 1 == here()) return bad(at, "ends an alternative that is empty");
+    group.exits.push_back(here());
+    add(kind::jump);
+    steps_[group.fork].second = here();
+    group.fork = here();
+    add(kind::fork);
+    return {};
+  }
+
+  [[nodiscard]] result<void> close(std::size_t at, char32_t opener) {
+    if (open_.empty() || open_.back().kind != opener) {
+      return bad(at, "closes a bracket that is not open there");
+    }
+    const bracket group = std::move(open_.back());
+    open_.pop_back();
+    if (group.fork + 1 == here()) return bad(at, "closes a bracket with nothing in it");
+    if (opener == '[') steps_[group.fork].second = here();  // '(': the last has no other way
+    for (const std::uint32_t exit : group.exits) steps_[exit].first = here();
+    return {};
+  }
+
+  std::string_view pattern_;
+  bool case_matters_;
+  std::size_t at_ = 0;
+  std::vector<pattern_step> steps_;
+  std::vector<bracket> open_;
+};
+
+/// A compiled pattern and the ASCII characters a match may begin with.
+struct code_pattern {
+  std::vector<pattern_step> steps;
+  std::array<bool, 128> begins{};
+};
+
+/// Follows all ways through a pattern at once, so that a text is never read twice for one start.
+/// The buffers serve one call of identifier_finder::find.
+class pattern_walk {
+ public:
+  explicit pattern_walk(bool case_matters) : case_matters_(case_matters) {}
+
+  /// The end of the longest whole match that begins at byte `begin`; 0: none.
+  [[nodiscard]] std::size_t longest_match(const code_pattern& pattern, std::string_view text,
+                                          std::size_t begin) {
+    start(pattern);
+    std::size_t best = 0;
+    for (std::size_t at = begin; at < text.size() && !now_.empty();) {
+      const code_symbol symbol = symbol_at(text, at);
+      at = symbol.end;
+      if (symbol.value == nothing_shown) continue;
+      compared_.clear();  // keeps its memory
+      append_comparable(compared_, symbol.value, case_matters_);
+      for (const char32_t c : compared_) advance(pattern, c);
+      if (accepted_ && !compared_.empty() && ends_whole(text, at)) best = at;
+    }
+    return best;
+  }
+
+  /// Goes to the first steps. True if the pattern accepts nothing at all as a match.
+  bool start(const code_pattern& pattern) {
+    if (seen_.size() < pattern.steps.size()) seen_.resize(pattern.steps.size(), 0);
+    open_round();
+    follow(pattern, 0);
+    now_.swap(next_);
+    return accepted_;
+  }
+
+  /// True if one of the current steps takes the character.
+  [[nodiscard]] bool can_take(const code_pattern& pattern, char32_t c) const {
+    for (const std::uint32_t at : now_) {
+      if (pattern.steps[at].takes(c)) return true;
+    }
+    return false;
+  }
+
+ private:
+  void open_round() {
+    next_.clear();
+    accepted_ = false;
+    ++round_;
+  }
+
+  void advance(const code_pattern& pattern, char32_t c) {
+    open_round();
+    for (const std::uint32_t at : now_) {
+      if (pattern.steps[at].takes(c)) follow(pattern, at + 1);
+    }
+    now_.swap(next_);
+  }
+
+  /// Notes the consuming steps that can be reached from `from`, each once a round.
+  void follow(const code_pattern& pattern, std::uint32_t from) {
+    using kind = pattern_step::kind;
+    pending_.push_back(from);
+    while (!pending_.empty()) {
+      const std::uint32_t at = pending_.back();
+      pending_.pop_back();
+      if (seen_[at] == round_) continue;
+      seen_[at] = round_;
+      const pattern_step& step = pattern.steps[at];
+      if (step.what == kind::fork) pending_.push_back(step.second);
+      if (step.what == kind::fork || step.what == kind::jump) {
+        pending_.push_back(step.first);
+      } else if (step.what == kind::accept) {
+        accepted_ = true;
+      } else {
+        next_.push_back(at);
+      }
+    }
+  }
+
+  bool case_matters_;
+  bool accepted_ = false;
+  std::uint64_t round_ = 0;
+  std::vector<std::uint64_t> seen_;  // the round in which a step was last reached
+  std::vector<std::uint32_t> now_;
+  std::vector<std::uint32_t> next_;
+  std::vector<std::uint32_t> pending_;
+  std::u32string compared_;
+};
+
+}  // namespace detail
+
+/// The form in which codes are compared: folded unless case matters, '-' for any hyphen, Markdown
+/// escapes and outer white space taken off. "PAY\xE2\x80\x91" "042" gives "pay-042".
+[[nodiscard]] inline std::string normalise_identifier(std::string_view value,
+                                                      bool case_matters = false) {
+  const std::string_view inner = slice(value, trim(value, {0, value.size()}));
+  std::string out;
+  for (std::size_t at = 0; at < inner.size();) {
+    const detail::code_symbol symbol = detail::symbol_at(inner, at);
+    if (symbol.value != detail::nothing_shown) append_utf8(out, symbol.value);
+    at = symbol.end;
+  }
+  return case_matters ? out : fold(out);
+}
+
+/// Finds the identifiers of a text. Made once, used for chunks and questions alike; const use from
+/// many threads is safe if the callback's is.
+class identifier_finder {
+ public:
+  /// Finds nothing.
+  identifier_finder() = default;
+
+  /// Compiles the patterns. Fails with errc::invalid_argument, naming the pattern and the byte, for
+  /// a bracket that is empty, not closed or not open, an empty alternative, a backslash at the end,
+  /// bytes that are not UTF-8, and a pattern that fits no character at all.
+  [[nodiscard]] static result<identifier_finder> try_make(identifier_options options) {
+    identifier_finder finder;
+    detail::pattern_walk walk(options.case_matters);
+    for (const std::string& text : options.patterns) {
+      result<std::vector<detail::pattern_step>> steps =
+          detail::pattern_compiler(text, options.case_matters).compile();
+      if (!steps) return steps.failure();
+      detail::code_pattern pattern{std::move(steps).value(), {}};
+      if (walk.start(pattern)) {
+        return error(errc::invalid_argument, "identifier pattern " + detail::quoted(text) +
+                                                 ": fits the empty text, expected one character "
+                                                 "at least that is not optional");
+      }
+      for (char32_t c = 0; c < pattern.begins.size(); ++c) {
+        pattern.begins[c] =
+            walk.can_take(pattern, detail::comparable_ascii(c, options.case_matters));
+      }
+      finder.patterns_.push_back(std::move(pattern));
+    }
+    finder.options_ = std::move(options);
+    return finder;
+  }
+
+  /// The same; throws the error.
+  [[nodiscard]] static identifier_finder make(identifier_options options) {
+    return try_make(std::move(options)).value();
+  }
+
+  /// True if it can find nothing.
+  [[nodiscard]] bool empty() const { return patterns_.empty() && !options_.find; }
+
+  /// The different codes of a text, each at its first place, in order of these places; those that
+  /// only the callback knows come last.
+  ///
+  /// "PAY-042, then `pay-041` (PAY-042)" with PAY-### gives pay-042 at [0, 7) and pay-041 at
+  /// [15, 22).
+  [[nodiscard]] std::vector<identifier_match> find(std::string_view text) const {
+    std::vector<identifier_match> out;
+    std::unordered_set<std::string> seen;
+    for (identifier_match& match : find_all(text)) {
+      if (seen.insert(match.value).second) out.push_back(std::move(match));
+    }
+    return out;
+  }
+
+  /// The same with all repeats. For each pattern by itself: from left to right, the longest match
+  /// at each place, without overlap. Cost: O(bytes) for given patterns, and the callback's.
+  [[nodiscard]] std::vector<identifier_match> find_all(std::string_view text) const {
+    std::vector<identifier_match> out;
+    const auto keep = [&](std::string_view code, byte_range where) {
+      std::string value = normalise_identifier(code, options_.case_matters);
+      if (!value.empty()) out.push_back({std::move(value), where});
+    };
+    for (const byte_range where : matches(text)) keep(slice(text, where), where);
+    if (options_.find) {
+      for (const std::string& code : options_.find(text)) keep(code, {});
+    }
+    return out;
+  }
+
+ private:
+  /// All matches of the patterns, in order of their begins.
+  [[nodiscard]] std::vector<byte_range> matches(std::string_view text) const {
+    std::vector<byte_range> out;
+    if (patterns_.empty()) return out;
+    detail::pattern_walk walk(options_.case_matters);
+    std::vector<std::size_t> free_from(patterns_.size(), 0);  // the end of a pattern's last match
+    char32_t before = ' ';       // the character to the left ...
+    char32_t before_that = ' ';  // ... and the one beyond
+    detail::code_symbol symbol;
+    for (std::size_t at = 0; at < text.size(); at = symbol.end) {
+      symbol = detail::symbol_at(text, at);
+      if (symbol.value == detail::nothing_shown) continue;
+      const bool touched = detail::is_code_letter(before) ||
+                           (before == '-' && detail::is_code_letter(before_that));
+      for (std::size_t i = 0; !touched && i < patterns_.size(); ++i) {
+        if (at < free_from[i] || !may_begin(patterns_[i], symbol.value)) continue;
+        const std::size_t end = walk.longest_match(patterns_[i], text, at);
+        if (end == 0) continue;
+        out.push_back({at, end});
+        free_from[i] = end;
+      }
+      before_that = before;
+      before = symbol.value;
+    }
+    return out;
+  }
+
+  [[nodiscard]] static bool may_begin(const detail::code_pattern& pattern, char32_t c) {
+    return c >= pattern.begins.size() || pattern.begins[c];
+  }
+
+  identifier_options options_;
+  std::vector<detail::code_pattern> patterns_;
+};
+
+// =================================================================================================
+// 9. Terms: an inverted index scored with BM25, and the exact codes beside it
+//
+// In   the terms of chunks and of a question, the codes found in them (8), and two sets of rows:
+//      what this reader may read, and the part of it that this search looks at.
+// Out  rows, best first, with the numbers behind their scores.
+//
+//   score(q, d) = sum over t in q of  idf(t) * weight(t, d)             each distinct t once
+//   idf(t)       = ln(1 + (N - n + 0.5) / (n + 0.5))                    n of N chunks hold t
+//   weight(t, d) = tf * (k1 + 1) / (tf + k1 * (1 - b + b * |d| / avgdl))
+//
+// The idf is the form of Lucene and Tantivy, which is never negative; the form without "1 +" falls
+// below zero for a term in more than half of the chunks and then has to be cut off. N, n and avgdl
+// are counted over the readable chunks alone: from other counts a reader could learn how often a
+// word occurs in text he may not see.
+//
+// Scores are whole numbers in units of 2^-20. idf and weight are rounded once each, everything
+// after that is integer arithmetic, so a sum is the same in whatever order it is added. A score
+// is within (number of terms) * 2^-20 of the real formula for up to 2^32 chunks and every allowed
+// k1 and b.
+//
+// Source   Robertson and Zaragoza, The Probabilistic Relevance Framework: BM25 and Beyond, 2009.
+// =================================================================================================
+
+/// How the repeats of a term and the length of a chunk count.
+struct bm25_options {
+  double k1 = 1.2;  ///< 0 to 60. 0: a term is there or not; large: every repeat counts in full
+  double b = 0.75;  ///< 0 to 1. 0: length does not matter; 1: counts are divided by it in full
+};
+
+/// Fails with errc::invalid_argument unless 0 <= k1 <= 60 and 0 <= b <= 1. Beyond a k1 of 60
+/// nothing changes any more but the scale, and the whole-number scores would run out of bits.
+[[nodiscard]] inline result<void> check_bm25(const bm25_options& options) {
+  if (!detail::is_finite(options.k1) || options.k1 < 0.0 || options.k1 > 60.0) {
+    return error(errc::invalid_argument, "bm25_options: k1 must be a number from 0 to 60");
+  }
+  if (!detail::is_finite(options.b) || options.b < 0.0 || options.b > 1.0) {
+    return error(errc::invalid_argument, "bm25_options: b must be a number from 0 to 1");
+  }
+  return {};
+}
+
+namespace detail {
+
+/// ln(x) for x >= 1 with the same bits everywhere: C libraries differ in the last one. x is
+/// m * 2^e with m about 1, and ln(m) = 2 (s + s^3/3 + s^5/5 + ...) with s = (m - 1) / (m + 1).
+/// No product is added to anything here, so that fused multiply-add has nothing to fuse.
+[[nodiscard]] inline double natural_log(double x) {
+  constexpr double log2_of_e = 1.4426950408889634;
+  int exponent = 0;
+  double m = std::frexp(x, &exponent);  // 0.5 <= m < 1
+  if (m < 0.70710678118654752) {
+    m *= 2.0;
+    --exponent;
+  }
+  const double s = (m - 1.0) / (m + 1.0);  // |s| < 0.172: eleven terms reach 2^-53
+  double power = s;
+  double sum = 0.0;
+  for (int k = 1; k <= 21; k += 2) {
+    sum += power / k;
+    power *= s * s;
+  }
+  return 2.0 * sum + exponent / log2_of_e;
+}
+
+}  // namespace detail
+
+/// How rare a term is: it stands in `chunks_with_term` (n) of `chunk_count` (N) chunks, n <= N.
+/// bm25_idf(5, 1) = 1.386: one chunk of five; bm25_idf(5, 4) = 0.288: four of five.
+[[nodiscard]] inline double bm25_idf(std::size_t chunk_count, std::size_t chunks_with_term) {
+  const auto all = static_cast<double>(chunk_count);
+  const auto with = static_cast<double>(chunks_with_term);
+  return detail::natural_log(1.0 + (all - with + 0.5) / (with + 0.5));
+}
+
+/// What `count` occurrences (>= 1) of a term are worth in a chunk of `length` terms, where the
+/// average chunk has `average_length` of them: from 0 to k1 + 1, and 1 for one occurrence in an
+/// average chunk. It is the formula above divided through by tf, which leaves no product that is
+/// added to something: the bits do not depend on fused multiply-add.
+[[nodiscard]] inline double bm25_weight(std::size_t count, std::size_t length,
+                                        double average_length, const bm25_options& options) {
+  const double relative =
+      average_length > 0.0 ? options.b * static_cast<double>(length) / average_length : 0.0;
+  const double norm = (1.0 - options.b) + relative;
+  return (options.k1 + 1.0) / (1.0 + options.k1 * norm / static_cast<double>(count));
+}
+
+namespace detail {
+
+// Bits behind the point. idf < 22 (2^32 chunks) and weight <= 61 (k1 = 60) keep the product below
+// 2^64; their rounding errors, 61 * 2^-28 + 22 * 2^-27, and half a unit stay below one unit.
+inline constexpr unsigned idf_bits = 27;
+inline constexpr unsigned weight_bits = 26;
+inline constexpr unsigned score_bits = 20;
+
+[[nodiscard]] inline std::uint64_t to_units(double value, unsigned bits) {
+  return static_cast<std::uint64_t>(
+      value * static_cast<double>(std::uint64_t{1} << bits) + 0.5);
+}
+
+[[nodiscard]] inline double from_units(std::uint64_t units, unsigned bits) {
+  return static_cast<double>(units) / static_cast<double>(std::uint64_t{1} << bits);
+}
+
+/// idf x weight in units of 2^-20, rounded.
+[[nodiscard]] inline std::uint64_t term_value(std::uint64_t idf, std::uint64_t weight) {
+  constexpr unsigned shift = idf_bits + weight_bits - score_bits;
+  return (idf * weight + (std::uint64_t{1} << (shift - 1))) >> shift;
+}
+
+/// The distinct ones of `terms`, in order of first use.
+[[nodiscard]] inline std::vector<std::string_view> distinct(std::span<const std::string> terms) {
+  std::vector<std::string_view> out;
+  std::unordered_set<std::string_view> seen;
+  for (const std::string& term : terms) {
+    if (seen.insert(term).second) out.push_back(term);
+  }
+  return out;
+}
+
+/// Lets a map of strings be asked with a string_view.
+struct text_hash {
+  using is_transparent = void;
+  std::size_t operator()(std::string_view text) const noexcept {
+    return std::hash<std::string_view>{}(text);
+  }
+};
+
+template <class Value>
+using text_map = std::unordered_map<std::string, Value, text_hash, std::equal_to<>>;
+
+}  // namespace detail
+
+/// One row of a lexical result.
+struct lexical_hit {
+  std::uint32_t row = 0;
+  std::uint64_t units = 0;        ///< BM25 score in 2^-20
+  std::size_t exact = 0;          ///< how many codes of the question stand in the chunk
+  bool exact_in_heading = false;  ///< one of these codes stands in its heading or title
+
+  /// The BM25 score as a number.
+  [[nodiscard]] double score() const { return detail::from_units(units, detail::score_bits); }
+  friend bool operator==(const lexical_hit&, const lexical_hit&) = default;
+};
+
+/// What one term of a question adds to the score of one chunk.
+struct term_explanation {
+  std::string term = {};
+  std::size_t tf = 0;   ///< occurrences in the chunk
+  std::size_t n = 0;    ///< readable chunks with the term
+  double idf = 0;       ///< rounded to 2^-27
+  double weight = 0;    ///< rounded to 2^-26; 0 where tf is 0
+  double value = 0;     ///< idf x weight, rounded to 2^-20
+};
+
+/// The BM25 score of one chunk, taken apart.
+struct score_explanation {
+  double score = 0;                          ///< exactly the sum of the values: as in search
+  std::size_t chunk_count = 0;               ///< N: readable chunks
+  std::size_t length = 0;                    ///< |d|: terms of the chunk
+  double average_length = 0;                 ///< avgdl: of the readable chunks
+  std::vector<term_explanation> terms = {};  ///< each distinct term of the question, in its order
+};
+
+/// What BM25 knows about a set of chunks.
+struct length_statistics {
+  std::size_t chunk_count = 0;
+  std::uint64_t total_length = 0;  ///< terms in all of them
+
+  [[nodiscard]] double average() const {
+    return chunk_count == 0
+               ? 0.0
+               : static_cast<double>(total_length) / static_cast<double>(chunk_count);
+  }
+};
+
+/// For each term the chunks that hold it, and how often: checkout -> E42, E43, G.
+///
+/// Rows are numbered 0, 1, 2 ... as they are added. A deleted chunk is a row that no set contains
+/// any more: all numbers are then those of an index that never held it. Reading is const and may
+/// happen on many threads at once.
+class term_index {
+ public:
+  term_index() = default;
+
+  /// Throws errc::invalid_argument for options outside their limits; try_make returns it.
+  explicit term_index(const bm25_options& options) : options_(options) {
+    check_bm25(options).value();
+  }
+  [[nodiscard]] static result<term_index> try_make(const bm25_options& options) {
+    if (const result<void> good = check_bm25(options); !good) return good.failure();
+    return term_index(options);
+  }
+
+  /// Adds a chunk by its terms, repeats included, in any order; none is allowed. Returns its row.
+  std::uint32_t add(std::span<const std::string> terms) {
+    const auto row = static_cast<std::uint32_t>(lengths_.size());
+    for (const std::string& term : terms) {
+      posting_list& list = list_to_extend(term);
+      if (list.empty() || list.back().row != row) list.push_back({row, 0});
+      ++list.back().count;
+    }
+    lengths_.push_back(static_cast<std::uint32_t>(terms.size()));
+    return row;
+  }
+
+  [[nodiscard]] std::size_t size() const noexcept { return lengths_.size(); }
+  [[nodiscard]] const bm25_options& options() const noexcept { return options_; }
+
+  /// N and the sum of lengths over the rows of `readable`. Cost: O(rows).
+  [[nodiscard]] length_statistics statistics(const row_set& readable) const {
+    length_statistics sum;
+    for (std::size_t row = 0; row < size(); ++row) {
+      if (!readable.contains(row)) continue;
+      ++sum.chunk_count;
+      sum.total_length += lengths_[row];
+    }
+    return sum;
+  }
+
+  /// Every row of `among` with at least one of the terms, scored, in order of rows.
+  ///
+  /// readable  the rows whose statistics count; a row outside is never scored
+  /// among     the part of it that may be in the result
+  /// cost      O(rows + postings of the terms)
+  [[nodiscard]] std::vector<lexical_hit> score_all(std::span<const std::string> terms,
+                                                   const row_set& readable,
+                                                   const row_set& among) const {
+    const length_statistics corpus = statistics(readable);
+    const double average = corpus.average();
+    std::vector<std::uint64_t> units(size(), 0);
+    row_set found(size());  // a value may round to 0 units, so the sums alone do not tell
+    for (const std::string_view term : detail::distinct(terms)) {  // each term of the question ...
+      const posting_list* list = find(term);
+      const std::size_t n = list == nullptr ? 0 : count_readable(*list, readable);
+      if (n == 0) continue;  // ... that a readable chunk holds
+      const std::uint64_t idf = idf_units(corpus.chunk_count, n);
+      for (const posting& p : *list) {
+        if (!readable.contains(p.row) || !among.contains(p.row)) continue;
+        units[p.row] += detail::term_value(idf, weight_units(p, average));
+        found.insert(p.row);
+      }
+    }
+    std::vector<lexical_hit> hits;
+    for (std::size_t row = 0; row < size(); ++row) {
+      if (!found.contains(row)) continue;
+      hits.push_back({.row = static_cast<std::uint32_t>(row), .units = units[row]});
+    }
+    return hits;
+  }
+
+  /// The `k` best of these rows, highest score first, equal scores by row.
+  [[nodiscard]] std::vector<lexical_hit> search(std::span<const std::string> terms, std::size_t k,
+                                                const row_set& readable,
+                                                const row_set& among) const {
+    std::vector<lexical_hit> hits = score_all(terms, readable, among);
+    detail::keep_best(hits, k, [](const lexical_hit& x, const lexical_hit& y) {
+      return x.units != y.units ? x.units > y.units : x.row < y.row;
+    });
+    return hits;
+  }
+
+  /// The score of one row term by term; a term that the row lacks stands there with tf 0. A row
+  /// that does not exist or is not readable has length 0, score 0 and no terms.
+  [[nodiscard]] score_explanation explain(std::uint32_t row, std::span<const std::string> terms,
+                                          const row_set& readable) const {
+    const length_statistics corpus = statistics(readable);
+    score_explanation out;
+    out.chunk_count = corpus.chunk_count;
+    out.average_length = corpus.average();
+    if (row >= size() || !readable.contains(row)) return out;
+    out.length = lengths_[row];
+    std::uint64_t sum = 0;
+    for (const std::string_view term : detail::distinct(terms)) {
+      const posting_list* list = find(term);
+      const std::size_t n = list == nullptr ? 0 : count_readable(*list, readable);
+      const std::size_t tf = list == nullptr ? 0 : count_in(*list, row);
+      const std::uint64_t idf = idf_units(corpus.chunk_count, n);
+      const std::uint64_t weight =
+          tf == 0 ? 0
+                  : weight_units({row, static_cast<std::uint32_t>(tf)}, out.average_length);
+      const std::uint64_t value = detail::term_value(idf, weight);
+      sum += value;
+      out.terms.push_back({std::string(term), tf, n, detail::from_units(idf, detail::idf_bits),
+                           detail::from_units(weight, detail::weight_bits),
+                           detail::from_units(value, detail::score_bits)});
+    }
+    out.score = detail::from_units(sum, detail::score_bits);
+    return out;
+  }
+
+  /// How rare a term is among the readable rows, rounded as in scores. A term that none of them
+  /// holds is the rarest of all, whether another row holds it or not. Cost: O(rows + its postings).
+  [[nodiscard]] double idf(std::string_view term, const row_set& readable) const {
+    const posting_list* list = find(term);
+    const std::size_t n = list == nullptr ? 0 : count_readable(*list, readable);
+    return detail::from_units(idf_units(statistics(readable).chunk_count, n), detail::idf_bits);
+  }
+
+  /// True if the row holds the term. Cost: O(log of the term's postings).
+  [[nodiscard]] bool contains(std::uint32_t row, std::string_view term) const {
+    const posting_list* list = find(term);
+    return list != nullptr && count_in(*list, row) != 0;
+  }
+
+  /// The posting list of a term without its counts: the rows that hold it, in order.
+  [[nodiscard]] std::vector<std::uint32_t> rows_with(std::string_view term) const {
+    std::vector<std::uint32_t> rows;
+    if (const posting_list* list = find(term)) {
+      for (const posting& p : *list) rows.push_back(p.row);
+    }
+    return rows;
+  }
+
+ private:
+  struct posting {
+    std::uint32_t row = 0;
+    std::uint32_t count = 0;
+  };
+  using posting_list = std::vector<posting>;  // rows rise
+
+  [[nodiscard]] posting_list& list_to_extend(std::string_view term) {
+    if (const auto at = lists_.find(term); at != lists_.end()) return at->second;
+    return lists_.emplace(std::string(term), posting_list()).first->second;
+  }
+
+  [[nodiscard]] const posting_list* find(std::string_view term) const {
+    const auto at = lists_.find(term);
+    return at == lists_.end() ? nullptr : &at->second;
+  }
+
+  [[nodiscard]] static std::size_t count_readable(const posting_list& list,
+                                                  const row_set& readable) {
+    std::size_t n = 0;
+    for (const posting& p : list) {
+      if (readable.contains(p.row)) ++n;
+    }
+    return n;
+  }
+
+  [[nodiscard]] static std::size_t count_in(const posting_list& list, std::uint32_t row) {
+    const auto at =
+        std::lower_bound(list.begin(), list.end(), row,
+                         [](const posting& p, std::uint32_t wanted) { return p.row < wanted; });
+    return at != list.end() && at->row == row ? at->count : 0;
+  }
+
+  [[nodiscard]] static std::uint64_t idf_units(std::size_t chunk_count, std::size_t n) {
+    return detail::to_units(bm25_idf(chunk_count, n), detail::idf_bits);
+  }
+
+  [[nodiscard]] std::uint64_t weight_units(const posting& p, double average) const {
+    return detail::to_units(bm25_weight(p.count, lengths_[p.row], average, options_),
+                            detail::weight_bits);
+  }
+
+  bm25_options options_;
+  detail::text_map<posting_list> lists_;
+  std::vector<std::uint32_t> lengths_;  // in terms, by row
+};
+
+/// The codes of chunks (error numbers, product names, options) in a field of their own, looked up
+/// whole: PAY-042 -> E42. A code is compared byte by byte, in the form normalise_identifier gives.
+class identifier_index {
+ public:
+  /// Notes that `identifier` stands in the chunk of this row; in_heading: in its heading or title.
+  /// The order of calls does not matter; a repeat changes nothing, save that a heading is kept.
+  void add(std::uint32_t row, std::string_view identifier, bool in_heading) {
+    if (const auto at = places_.find(identifier); at != places_.end()) {
+      at->second.push_back({row, in_heading});
+    } else {
+      places_.emplace(std::string(identifier), std::vector<place>{{row, in_heading}});
+    }
+  }
+
+  /// The rows of `among` that hold at least one of the codes, in order of rows: `exact` is the
+  /// number of different codes, `units` is 0. Cost: O(h log h) for h places of the codes.
+  [[nodiscard]] std::vector<lexical_hit> look_up(std::span<const std::string> codes,
+                                                 const row_set& among) const {
+    struct match {
+      std::uint32_t row = 0;
+      std::size_t code = 0;
+      bool in_heading = false;
+    };
+    std::vector<match> matches;
+    std::size_t code = 0;
+    for (const std::string_view wanted : detail::distinct(codes)) {
+      const auto at = places_.find(wanted);
+      ++code;
+      if (at == places_.end()) continue;
+      for (const place& p : at->second) {
+        if (among.contains(p.row)) matches.push_back({p.row, code, p.in_heading});
+      }
+    }
+    std::sort(matches.begin(), matches.end(), [](const match& x, const match& y) {
+      return x.row != y.row ? x.row < y.row : x.code < y.code;
+    });
+
+    std::vector<lexical_hit> hits;
+    std::size_t last_code = 0;  // of the last hit; codes count from 1
+    for (const match& m : matches) {
+      if (hits.empty() || hits.back().row != m.row) {
+        hits.push_back({.row = m.row});
+        last_code = 0;
+      }
+      if (m.code != last_code) ++hits.back().exact;
+      last_code = m.code;
+      hits.back().exact_in_heading = hits.back().exact_in_heading || m.in_heading;
+    }
+    return hits;
+  }
+
+ private:
+  struct place {
+    std::uint32_t row = 0;
+    bool in_heading = false;
+  };
+
+  detail::text_map<std::vector<place>> places_;
+};
+
+/// The lexical list: chunks that hold a code of the question first, then the rest by BM25.
+///
+/// terms, codes  of the question (8)
+/// k             at most so many rows
+/// readable      the rows whose statistics count; among: the part of it that may be in the result
+/// exact_first   BM25 knows nothing of whole codes, so this order is a rule of its own: more codes,
+///               then a code in heading or title before a mention, then BM25, then row. false:
+///               BM25, then row; a row that holds a code but no term is still in the list, last
+/// returns       best first; `exact` is filled either way
+/// cost          O(rows + postings of the terms + h log h + k log k) for h places of the codes
+[[nodiscard]] inline std::vector<lexical_hit> search_lexical(
+    const term_index& index, const identifier_index& identifiers,
+    std::span<const std::string> terms, std::span<const std::string> codes, std::size_t k,
+    const row_set& readable, const row_set& among, bool exact_first = true) {
+  const std::vector<lexical_hit> scored = index.score_all(terms, readable, among);
+  std::vector<lexical_hit> hits;
+  auto next = scored.begin();
+  for (lexical_hit exact : identifiers.look_up(codes, among)) {  // both lists rise by row
+    if (!readable.contains(exact.row)) continue;
+    while (next != scored.end() && next->row < exact.row) hits.push_back(*next++);
+    if (next != scored.end() && next->row == exact.row) exact.units = (next++)->units;
+    hits.push_back(exact);
+  }
+  hits.insert(hits.end(), next, scored.end());
+
+  detail::keep_best(hits, k, [exact_first](const lexical_hit& x, const lexical_hit& y) {
+    if (exact_first && x.exact != y.exact) return x.exact > y.exact;
+    if (exact_first && x.exact_in_heading != y.exact_in_heading) return x.exact_in_heading;
+    return x.units != y.units ? x.units > y.units : x.row < y.row;
+  });
+  return hits;
+}
+// =================================================================================================
+// 10. Vector indexes: exact search
+//
+// In   one vector per row (4); the rows this search may look at.        Out   hits, best first.
+//
+//   hits = the k allowed rows with the largest score;  ties: the smaller row
+//
+// Every allowed row is compared, so the answer is exact: always min(k, allowed rows that have a
+// vector) hits, never a made-up one. The set of rows is tested inside the scan. Cutting to k first
+// and testing afterwards would return too few hits, and their number would tell what is hidden.
+// =================================================================================================
+
+/// A row and how alike it is to the question.
+struct vector_hit {
+  std::uint32_t row = 0;  ///< counted from 0 in order of adding
+  float score = 0;        ///< cosine or inner product; larger is closer
+};
+
+namespace detail {
+
+[[nodiscard]] inline bool scores_before(const vector_hit& a, const vector_hit& b) {
+  return a.score != b.score ? a.score > b.score : a.row < b.row;
+}
+
+/// The k best of any number of hits that are offered in rising order of rows. Holds 2k hits at
+/// most: when they are full, the worse half goes, and a bar rises that later hits must pass.
+/// Cost: O(1) amortised per offer.
+class best_hits {
+ public:
+  explicit best_hits(std::size_t k) : k_(k) {}
+
+  void offer(vector_hit hit) {
+    if (bar_ && hit.score <= *bar_) return;  // at an equal score the earlier row wins
+    hits_.push_back(hit);
+    if (hits_.size() == 2 * k_) drop_worse_half();
+  }
+
+  /// At most k hits, best first. Leaves this empty.
+  [[nodiscard]] std::vector<vector_hit> take() {
+    keep_best(hits_, k_, scores_before);
+    return std::move(hits_);
+  }
+
+ private:
+  void drop_worse_half() {
+    const auto last_kept = hits_.begin() + static_cast<std::ptrdiff_t>(k_ - 1);
+    std::nth_element(hits_.begin(), last_kept, hits_.end(), scores_before);
+    bar_ = last_kept->score;
+    hits_.resize(k_);
+  }
+
+  std::size_t k_;
+  std::optional<float> bar_;  // score of the k-th best so far; none until k hits were held
+  std::vector<vector_hit> hits_;
+};
+
+}  // namespace detail
+
+/// Vectors in one contiguous block, searched by comparing every allowed row. Searching is const and
+/// may run in any number of threads at once; adding needs the index for itself. Holds fewer than
+/// 2^32 rows.
+class flat_index {
+ public:
+  /// dimension   numbers per vector; 0: as many as the first vector has
+  /// measure     cosine brings vectors to length 1 on entry; inner_product keeps them as given
+  explicit flat_index(std::size_t dimension, metric measure = metric::cosine)
+      : dimension_(dimension), measure_(measure) {}
+
+  /// Adds a vector as the next row. Under cosine a zero vector has no direction: its row is kept
+  /// but never found, as with add_missing().
+  ///
+  /// name     how an error calls it, such as "chunk 'E42'"
+  /// errors   dimension_mismatch, not_finite; the index is then unchanged
+  /// cost     O(dimension) amortised
+  [[nodiscard]] result<std::uint32_t> try_add(std::span<const float> values,
+                                              std::string_view name) {
+    if (const auto checked = checked_row(values, name); !checked) return checked.failure();
+    std::vector<float> stored(values.begin(), values.end());
+    const bool found = measure_ == metric::inner_product || normalise(stored);
+    return append(stored, found);
+  }
+  std::uint32_t add(std::span<const float> values, std::string_view name) {
+    return try_add(values, name).value();
+  }
+
+  /// Adds a row without a vector: it keeps its number and is never found.
+  std::uint32_t add_missing() { return append({}, false); }
+
+  /// Adds a row of another index as it is stored there, bit for bit, as the merging of indexes
+  /// needs: to normalise a second time could change the last bit.
+  ///
+  /// errors   invalid_argument (another measure), dimension_mismatch, not_found (no such row)
+  [[nodiscard]] result<std::uint32_t> try_add_from(const flat_index& other, std::uint32_t at) {
+    if (other.measure_ != measure_) {
+      return error(errc::invalid_argument, "flat_index: the other index has another measure");
+    }
+    if (at >= other.size()) {
+      return error(errc::not_found, "flat_index: row " + detail::text_of(at) +
+                                        " of the other index, which has " +
+                                        detail::text_of(other.size()));
+    }
+    if (!other.has_vector(at)) return add_missing();
+    const std::vector<float> stored(other.row(at).begin(), other.row(at).end());
+    if (const auto checked = checked_row(stored, "the other index's row"); !checked) {
+      return checked.failure();
+    }
+    return append(stored, true);
+  }
+
+  /// The k rows of `among` that are closest to the question, or all of them that have a vector if
+  /// they are fewer. A zero question under cosine points nowhere: no hits.
+  ///
+  /// question   dimension() finite numbers; its length does not matter under cosine
+  /// k          at least 1
+  /// returns    score descending, then row ascending; under cosine a score may leave [-1, 1] by
+  ///            a rounding error; the hits for a smaller k open those for a larger
+  /// errors     invalid_argument (k 0), dimension_mismatch, not_finite
+  /// cost       O(size() + searched rows x dimension); memory O(k)
+  [[nodiscard]] result<std::vector<vector_hit>> try_search(std::span<const float> question,
+                                                           std::size_t k,
+                                                           const row_set& among) const {
+    if (const auto checked = checked_question(question, k); !checked) return checked.failure();
+    std::vector<float> wanted(question.begin(), question.end());
+    if (measure_ == metric::cosine && !normalise(wanted)) return std::vector<vector_hit>{};
+
+    detail::best_hits best((std::min)(k, size()));
+    for (std::size_t at = 0; at < size(); ++at) {
+      const auto candidate = static_cast<std::uint32_t>(at);
+      if (!present_[at] || !among.contains(at)) continue;
+      best.offer({candidate, detail::finite_dot(wanted, row(candidate))});
+    }
+    return best.take();
+  }
+  [[nodiscard]] std::vector<vector_hit> search(std::span<const float> question, std::size_t k,
+                                               const row_set& among) const {
+    return try_search(question, k, among).value();
+  }
+
+  /// The numbers of a row as they are compared; zeros where it has no vector. Valid until the next
+  /// row is added.
+  [[nodiscard]] std::span<const float> row(std::uint32_t at) const {
+    return std::span(values_).subspan(at * dimension_, dimension_);
+  }
+  [[nodiscard]] bool has_vector(std::uint32_t at) const { return at < size() && present_[at]; }
+  [[nodiscard]] std::size_t size() const noexcept { return present_.size(); }
+  [[nodiscard]] std::size_t dimension() const noexcept { return dimension_; }
+  [[nodiscard]] metric measure() const noexcept { return measure_; }
+
+ private:
+  [[nodiscard]] result<void> checked_row(std::span<const float> values,
+                                         std::string_view name) const {
+    const bool right_length =
+        !values.empty() && (dimension_ == 0 || values.size() == dimension_);
+    const std::size_t bad = right_length ? detail::first_not_finite(values) : 0;
+    if (right_length && bad == values.size()) return {};
+
+    const std::string what = "flat_index: the vector of " + std::string(name);
+    if (right_length) {
+      return error(errc::not_finite, what + ": " + detail::not_finite_text(bad, values.size()));
+    }
+    return error(errc::dimension_mismatch,
+                 what + " has " + detail::text_of(values.size()) + " numbers, the index holds " +
+                     (dimension_ == 0 ? "at least 1" : detail::text_of(dimension_)));
+  }
+
+  [[nodiscard]] result<void> checked_question(std::span<const float> question,
+                                              std::size_t k) const {
+    if (k == 0) return error(errc::invalid_argument, "flat_index: k 0 must be at least 1");
+    if (dimension_ != 0 && question.size() != dimension_) {
+      return error(errc::dimension_mismatch,
+                   "flat_index: question has " + detail::text_of(question.size()) +
+                       " numbers, the index holds " + detail::text_of(dimension_));
+    }
+    const std::size_t bad = detail::first_not_finite(question);
+    if (bad == question.size()) return {};
+    return error(errc::not_finite,
+                 "flat_index: question: " + detail::not_finite_text(bad, question.size()));
+  }
+
+  /// Appends a row: these numbers, or zeros for none.
+  std::uint32_t append(const std::vector<float>& stored, bool found) {
+    if (dimension_ == 0) dimension_ = stored.size();
+    const std::size_t at = size();
+    values_.resize(at * dimension_);  // rows from before the dimension was known
+    values_.insert(values_.end(), stored.begin(), stored.end());
+    values_.resize((at + 1) * dimension_);
+    present_.push_back(found);
+    return static_cast<std::uint32_t>(at);
+  }
+
+  std::size_t dimension_;
+  metric measure_;
+  std::vector<float> values_;  // size() x dimension, row after row
+  std::vector<bool> present_;  // does row i have a vector that can be found?
+};
+
+// =================================================================================================
+// 11. Fusion: several ranked lists become one, by rank alone
+//
+// In   ranked lists of ids, best first; what may not be read is already gone.   Out   one list.
+//
+//   score(c) = sum over the lists that hold c of  weight / (k + rank)         ranks count from 1
+//
+// BM25 values and cosines have different scales, so adding them means nothing; ranks can be added.
+// The price: a narrow lead and a wide one count the same. The score orders, it does not say how
+// sure one can be. Other programs call other formulas by this name (ranks from 0; k = 2); only
+// k = 60 with ranks from 1 gives the source's numbers.
+//
+// Source   Cormack, Clarke and Buettcher, Reciprocal Rank Fusion, SIGIR 2009.
+// =================================================================================================
+
+/// How much a place in a list counts.
+struct fusion_options {
+  double k = 60;  ///< above 0; near 0: first places decide; large: all ranks count alike
+  std::vector<double> weights = {};  ///< one per list, or none: all 1; 0 leaves a list out
+};
+
+/// One id of the merged list, with what its score is made of.
+template <class Id>
+struct fused_hit {
+  Id id;
+  double score = 0;                ///< sum of weight / (k + rank)
+  std::size_t best_rank = 0;       ///< the smallest of its ranks, from 1
+  std::vector<std::size_t> ranks;  ///< its rank in each list, from 1; 0: not in that list
+};
+
+namespace detail {
+
+/// A number for a sentence, in any locale: 0.5 -> "0.5", -3 -> "-3", 2e300 -> "2e300". Six digits
+/// after the point at most.
+[[nodiscard]] inline std::string decimal_text(double value) {
+  const bool negative = value < 0;
+  if (!is_finite(value)) {
+    std::uint64_t bits = 0;
+    std::memcpy(&bits, &value, sizeof bits);
+    if ((bits & 0x000FFFFFFFFFFFFFU) != 0) return "NaN";
+    return (bits >> 63) != 0 ? "-infinity" : "infinity";
+  }
+  double rest = negative ? -value : value;
+  int exponent = 0;
+  if (rest >= 1e12) {
+    for (; rest >= 10; rest /= 10) ++exponent;
+  } else if (rest > 0 && rest < 1e-4) {
+    for (; rest < 1; rest *= 10) --exponent;
+  }
+  const auto millionths = static_cast<std::uint64_t>(rest * 1e6 + 0.5);
+  std::string out = (negative ? "-" : "") + std::to_string(millionths / 1000000);
+  if (millionths % 1000000 != 0) {
+    const std::string digits = std::to_string(1000000 + millionths % 1000000);
+    out += '.' + digits.substr(1, digits.find_last_not_of('0'));
+  }
+  return exponent == 0 ? out : out + 'e' + std::to_string(exponent);
+}
+
+[[nodiscard]] inline result<void> check_fusion(const fusion_options& options, std::size_t lists) {
+  const auto refuse = [](const std::string& sentence) {
+    return error(errc::invalid_argument, "fuse_by_rank: " + sentence);
+  };
+  if (!is_finite(options.k) || options.k <= 0) {
+    return refuse("k " + decimal_text(options.k) + " must be finite and above 0");
+  }
+  const std::vector<double>& weights = options.weights;
+  if (weights.empty()) return {};
+  if (weights.size() != lists) {
+    return refuse(text_of(weights.size()) + " weights for " + text_of(lists) +
+                  " lists, expected one per list or none");
+  }
+  double sum = 0;
+  for (std::size_t list = 0; list < lists; ++list) {
+    if (!is_finite(weights[list]) || weights[list] < 0) {
+      return refuse("weight " + decimal_text(weights[list]) + " of list " + text_of(list + 1) +
+                    " must be finite and at least 0");
+    }
+    sum += weights[list];
+  }
+  if (sum <= 0) return refuse("all weights are 0, at least one must be above 0");
+  if (!is_finite(sum)) return refuse("the sum of the weights must be finite");
+  return {};
+}
+
+/// An id of one of the lists and its hash, taken once, so that a look-up never hashes again.
+template <class Id>
+struct hashed_id {
+  const Id* id = nullptr;
+  std::size_t hash = 0;
+  friend bool operator==(const hashed_id& a, const hashed_id& b) {
+    return a.hash == b.hash && *a.id == *b.id;
+  }
+};
+struct take_hash {
+  template <class Id>
+  std::size_t operator()(const hashed_id<Id>& key) const noexcept {
+    return key.hash;
+  }
+};
+
+/// Every id once, in order of first appearance, with its ranks; scores are not filled in. Lists of
+/// weight 0 count as empty. A repeat inside a list is passed over before the next rank is given.
+template <class Id, class Hash>
+[[nodiscard]] std::vector<fused_hit<Id>> collect_ranks(std::span<const std::vector<Id>> lists,
+                                                       const std::vector<double>& weights) {
+  std::size_t entries = 0;
+  for (const std::vector<Id>& list : lists) entries += list.size();
+  std::unordered_map<hashed_id<Id>, std::size_t, take_hash> position;
+  position.reserve(entries);
+
+  std::vector<fused_hit<Id>> hits;
+  const Hash hash_of{};
+  for (std::size_t list = 0; list < lists.size(); ++list) {
+    if (!weights.empty() && weights[list] <= 0) continue;
+    std::size_t rank = 0;
+    for (const Id& id : lists[list]) {
+      const auto [found, is_new] = position.try_emplace({&id, hash_of(id)}, hits.size());
+      if (is_new) hits.push_back({id, 0.0, 0, std::vector<std::size_t>(lists.size())});
+      fused_hit<Id>& hit = hits[found->second];
+      if (hit.ranks[list] != 0) continue;
+      hit.ranks[list] = ++rank;
+      hit.best_rank = hit.best_rank == 0 ? rank : (std::min)(hit.best_rank, rank);
+    }
+  }
+  return hits;
+}
+
+/// The sum of weight / (k + rank), largest term first. In this order equal terms give equal bits
+/// whichever lists they come from; with three lists in list order, ties would break at random.
+[[nodiscard]] inline double sum_of_places(const std::vector<std::size_t>& ranks, double k,
+                                          const std::vector<double>& weights,
+                                          std::vector<double>& scratch) {
+  scratch.clear();
+  for (std::size_t list = 0; list < ranks.size(); ++list) {
+    if (ranks[list] == 0) continue;
+    const double weight = weights.empty() ? 1.0 : weights[list];
+    scratch.push_back(weight / (k + static_cast<double>(ranks[list])));
+  }
+  std::sort(scratch.begin(), scratch.end(), std::greater<>());
+  return std::accumulate(scratch.begin(), scratch.end(), 0.0);
+}
+
+}  // namespace detail
+
+/// Merges ranked lists by rank alone: score(c) = sum of weight / (k + rank), ranks from 1. An id
+/// that a list does not hold gets nothing from it.
+///
+/// lists    best first, any number of them; a repeat inside a list is passed over and takes no
+///          rank. Remove what the reader may not see before, or gaps in the ranks would show it
+/// options  see fusion_options; a list of weight 0 gives neither score nor candidates nor ranks
+/// returns  each id once: score descending, then best single rank, then id ascending (operator<);
+///          the order of the lists does not matter where their weights are equal
+/// errors   invalid_argument: k not finite or not above 0; weights negative, not finite, all 0, or
+///          not one per list
+/// cost     one hash of each entry and one look-up, O(L + S) expected for two lists of L and S;
+///          then one sort of the K distinct ids, O(K log K); memory O(entries + K x lists)
+/// source   Cormack, Clarke and Buettcher, SIGIR 2009
+///
+/// {R, G, E42} and {E42, R, E43, G} with k = 60 give R 1/61 + 1/62 = 0.032522,
+/// E42 1/63 + 1/61 = 0.032266, G 1/62 + 1/64 = 0.031754 and E43 1/63 = 0.015873.
+template <class Id, class Hash = std::hash<Id>>
+[[nodiscard]] result<std::vector<fused_hit<Id>>> try_fuse_by_rank(
+    std::span<const std::vector<Id>> lists, const fusion_options& options = {}) {
+  const auto checked = detail::check_fusion(options, lists.size());
+  if (!checked) return checked.failure();
+
+  // Weights are divided by the largest: only their ratios decide the order, so that weights 2 and 2
+  // can never break a tie that 1 and 1 leave.
+  std::vector<double> relative = options.weights;
+  double largest = 1;
+  if (!relative.empty()) largest = *std::max_element(relative.begin(), relative.end());
+  for (double& weight : relative) weight /= largest;
+
+  std::vector<fused_hit<Id>> hits = detail::collect_ranks<Id, Hash>(lists, relative);
+  std::vector<double> scratch;
+  for (fused_hit<Id>& hit : hits) {
+    hit.score = detail::sum_of_places(hit.ranks, options.k, relative, scratch);
+  }
+  std::sort(hits.begin(), hits.end(), [](const fused_hit<Id>& a, const fused_hit<Id>& b) {
+    if (a.score != b.score) return a.score > b.score;
+    if (a.best_rank != b.best_rank) return a.best_rank < b.best_rank;
+    return a.id < b.id;
+  });
+  for (fused_hit<Id>& hit : hits) hit.score *= largest;
+  return hits;
+}
+template <class Id, class Hash = std::hash<Id>>
+[[nodiscard]] result<std::vector<fused_hit<Id>>> try_fuse_by_rank(
+    const std::vector<std::vector<Id>>& lists, const fusion_options& options = {}) {
+  return try_fuse_by_rank<Id, Hash>(std::span<const std::vector<Id>>(lists), options);
+}
+
+/// try_fuse_by_rank, throwing its error.
+template <class Id, class Hash = std::hash<Id>>
+[[nodiscard]] std::vector<fused_hit<Id>> fuse_by_rank(std::span<const std::vector<Id>> lists,
+                                                      const fusion_options& options = {}) {
+  return try_fuse_by_rank<Id, Hash>(lists, options).value();
+}
+template <class Id, class Hash = std::hash<Id>>
+[[nodiscard]] std::vector<fused_hit<Id>> fuse_by_rank(const std::vector<std::vector<Id>>& lists,
+                                                      const fusion_options& options = {}) {
+  return try_fuse_by_rank<Id, Hash>(lists, options).value();
+}
+
+// =================================================================================================
+// 12. Reranking: a closer look at a few passages, by a model of the caller
+//
+// In   the question and a shortlist of permitted passages.      Out   one finite score for each.
+//
+// The first searches compared texts that were prepared apart; a cross-encoder reads question and
+// passage together. It can only reorder: what the shortlist missed stays missed. A shortlist of n
+// passages makes n pairs. Whatever is not one finite score per passage, in time, is a failed stage:
+// nothing of it is used and the fused order stands (or the search fails, by option).
+// =================================================================================================
+
+/// Tells a running reranker that nobody waits for it any more. Copies share one flag.
+class stop_flag {
+ public:
+  [[nodiscard]] bool stop_requested() const noexcept { return *stopped_; }
+  void request_stop() const noexcept { *stopped_ = true; }
+
+ private:
+  std::shared_ptr<std::atomic<bool>> stopped_ = std::make_shared<std::atomic<bool>>(false);
+};
+
+using clock = std::chrono::steady_clock;
+
+/// One batch of work for a reranker.
+struct rerank_request {
+  std::string_view question = {};
+  std::span<const permitted_passage> passages = {};
+  clock::time_point deadline = (clock::time_point::max)();  ///< later answers are thrown away
+  stop_flag stop = {};
+};
+
+/// returns  one finite score per passage, in their order; higher is better, negative is fine
+using rerank_function = std::function<result<std::vector<double>>(const rerank_request&)>;
+
+/// Runs a task, usually on a thread of the caller's pool.
+using executor = std::function<void(std::function<void()>)>;
+
+/// A reranking model and how to use it.
+struct reranker {
+  rerank_function score = {};   ///< empty: no reranking
+  std::size_t batch_size = 32;  ///< passages in one call, at most
+  std::size_t window = 20;      ///< length of the shortlist: the pairs that are scored
+  std::optional<std::chrono::milliseconds> time_limit = {};  ///< none: as long as it takes
+  executor run_on;  ///< empty: in the searching thread, where a call that never returns blocks
+  bool required = false;  ///< a failure fails the search instead of keeping the fused order
+};
+
+namespace detail {
+
+/// Calls the reranker batch by batch and checks every answer.
+[[nodiscard]] inline result<std::vector<double>> score_batches(
+    const reranker& model, std::string_view question, std::span<const permitted_passage> passages,
+    clock::time_point deadline, const stop_flag& stop) {
+  std::vector<double> scores;
+  scores.reserve(passages.size());
+  for (std::size_t at = 0; at < passages.size(); at += model.batch_size) {
+    const auto batch = passages.subspan(at, (std::min)(model.batch_size, passages.size() - at));
+    const auto answer = guarded(errc::reranker_failed, "rerank",
+                                [&] { return model.score({question, batch, deadline, stop}); });
+    if (!answer) return answer.failure();
+    if (answer->size() != batch.size()) {
+      return error(errc::reranker_failed, "rerank: " + text_of(answer->size()) + " scores for " +
+                                              text_of(batch.size()) + " passages");
+    }
+    for (std::size_t i = 0; i < batch.size(); ++i) {
+      if (is_finite((*answer)[i])) continue;
+      return error(errc::reranker_failed, "rerank: the score of passage " + quoted(batch[i].id()) +
+                                              " is not a finite number");
+    }
+    if (clock::now() > deadline) return error(errc::reranker_failed, "rerank: timed out");
+    scores.insert(scores.end(), answer->begin(), answer->end());
+  }
+  return scores;
+}
+
+/// A rerank that another thread does while the search waits, at most to the deadline. The task
+/// shares this job and owns copies of all it reads, so that it may be abandoned.
+struct rerank_job {
+  reranker model;
+  std::string question;
+  std::vector<permitted_passage> passages;
+  clock::time_point deadline;
+  stop_flag stop;
+  std::mutex mutex;
+  std::condition_variable finished;
+  std::optional<result<std::vector<double>>> outcome;
+};
+
+[[nodiscard]] inline result<std::vector<double>> score_on_executor(
+    const reranker& model, std::string_view question, std::span<const permitted_passage> passages,
+    clock::time_point deadline) {
+  const auto job = std::make_shared<rerank_job>();
+  job->model = model;
+  job->question = question;
+  job->passages.assign(passages.begin(), passages.end());
+  job->deadline = deadline;
+  const auto started = guarded(errc::reranker_failed, "rerank: executor", [&] {
+    model.run_on([job] {
+      auto outcome =
+          score_batches(job->model, job->question, job->passages, job->deadline, job->stop);
+      const std::lock_guard lock(job->mutex);
+      job->outcome = std::move(outcome);
+      job->finished.notify_all();
+    });
+    return true;
+  });
+  if (!started) return started.failure();
+  std::unique_lock lock(job->mutex);
+  const auto done = [&job] { return job->outcome.has_value(); };
+  if (deadline == (clock::time_point::max)()) {
+    job->finished.wait(lock, done);
+  } else if (!job->finished.wait_until(lock, deadline, done)) {
+    job->stop.request_stop();
+    return error(errc::reranker_failed, "rerank: timed out");
+  }
+  return *job->outcome;
+}
+
+/// returns  one finite score per passage, or why there is none
+[[nodiscard]] inline result<std::vector<double>> rerank_checked(
+    const reranker& model, std::string_view question, std::span<const permitted_passage> passages,
+    clock::time_point deadline) {
+  if (model.run_on) return score_on_executor(model, question, passages, deadline);
+  return score_batches(model, question, passages, deadline, {});
+}
+
+}  // namespace detail
+// =================================================================================================
+// 13. Selection: from a ranked list to what is handed out
+//
+// In   ranked passages, byte ranges of documents.      Out   what stays; why each other one went.
+//
+//   overlaps -> cap per document -> (rerank) -> page -> token budget
+//
+// Each step is one walk from the best passage to the worst. It drops and never reorders, so that
+// what stands further down moves up into a freed place, and whatever is dropped is dropped by one
+// step for one reason.
+// =================================================================================================
+
+/// The step that dropped a passage.
+enum class drop_stage {
+  parent,  ///< its parent stands in its place
+  dedupe,  ///< shares too many bytes with a better passage
+  cap,     ///< its document already has enough passages
+  limit,   ///< beyond the page
+  budget,  ///< does not fit into the token budget
+};
+
+/// "dedupe" and so on, for traces.
+[[nodiscard]] inline std::string_view name_of(drop_stage stage) {
+  switch (stage) {
+    case drop_stage::parent: return "parent";
+    case drop_stage::dedupe: return "dedupe";
+    case drop_stage::cap: return "cap";
+    case drop_stage::limit: return "limit";
+    case drop_stage::budget: return "budget";
+  }
+  return "unknown";
+}
+
+/// What was dropped, where and why.
+struct drop {
+  std::string id = {};                   ///< of the passage
+  drop_stage stage = drop_stage::limit;  ///< the one step that dropped it
+  std::string reason = {};               ///< such as "overlaps W1 by 60 of 60 bytes"
+};
+
+/// A ranked passage, as far as selection looks at it.
+struct selection_item {
+  std::string id = {};           ///< of the passage
+  std::string document_id = {};  ///< caps and overlaps are counted within a document
+  std::uint64_t revision = 0;    ///< ranges of different revisions are not compared
+  byte_range range = {};         ///< half open, bytes of the document's text
+  std::size_t tokens = 0;        ///< what it costs of the budget
+};
+
+/// What to keep of a ranked list.
+struct selection_options {
+  std::optional<double> overlap_threshold = 0.5;  ///< above 0, at most 1; 1: drop only what is
+                                                  ///< wholly shared; none: drop no overlaps
+  std::size_t per_document = 2;  ///< passages of one document, at least 1; large: no cap
+  std::size_t offset = 0;        ///< passages on earlier pages
+  std::size_t limit = 12;        ///< passages on this page, at least 1
+  std::optional<std::size_t> token_budget = std::nullopt;  ///< tokens in all, at least 1; none:
+                                                           ///< no bound
+  bool fill_budget = false;  ///< false: stop at the first that does not fit; true: go on with less
+};
+
+namespace detail {
+
+[[nodiscard]] inline result<void> check_overlap_threshold(double threshold) {
+  if (is_finite(threshold) && threshold > 0 && threshold <= 1) return {};
+  return error(errc::invalid_argument, "overlap_threshold " + decimal_text(threshold) +
+                                           " must be above 0 and at most 1");
+}
+
+[[nodiscard]] inline result<void> check_at_least_1(std::string_view name, std::size_t value) {
+  if (value > 0) return {};
+  return error(errc::invalid_argument, std::string(name) + " 0 must be at least 1");
+}
+
+inline void note_drop(std::vector<drop>* dropped, const selection_item& item, drop_stage stage,
+                      const std::string& reason) {
+  if (dropped != nullptr) dropped->push_back({item.id, stage, reason});
+}
+
+[[nodiscard]] inline std::size_t length_of(byte_range range) {
+  return range.end > range.begin ? range.end - range.begin : 0;
+}
+
+[[nodiscard]] inline std::size_t shared_bytes(byte_range a, byte_range b) {
+  return length_of({(std::max)(a.begin, b.begin), (std::min)(a.end, b.end)});
+}
+
+/// Where a passage begins. Passages of one revision of one document stand together, by first byte.
+struct passage_start {
+  std::string_view document_id;
+  std::uint64_t revision = 0;
+  std::size_t begin = 0;
+
+  [[nodiscard]] bool same_text(const passage_start& other) const {
+    return revision == other.revision && document_id == other.document_id;
+  }
+  friend bool operator<(const passage_start& a, const passage_start& b) {
+    if (a.document_id != b.document_id) return a.document_id < b.document_id;
+    if (a.revision != b.revision) return a.revision < b.revision;
+    return a.begin < b.begin;
+  }
+};
+
+/// The passages kept so far, to ask which of them a further one overlaps.
+///
+/// No kept passage lies inside another (it would have been dropped), so in order of their begins
+/// their ends rise too. Of those that begin before a new passage, the last reaches furthest into
+/// it, and has most of its own bytes there: no other before it has a larger shared part. The same
+/// holds, mirrored, for the first that begins after. So two neighbours answer for all.
+class kept_passages {
+ public:
+  explicit kept_passages(double threshold) : threshold_(threshold) {}
+
+  /// The kept passage that `item` overlaps too much, or null. Cost: O(log n).
+  [[nodiscard]] const selection_item* winner_over(const selection_item& item) const {
+    const passage_start start = start_of(item);
+    const auto next = by_start_.upper_bound(start);
+    if (next != by_start_.begin()) {
+      const auto before = std::prev(next);
+      if (before->first.same_text(start) && overlaps(*before->second, item)) return before->second;
+    }
+    if (next == by_start_.end() || !next->first.same_text(start)) return nullptr;
+    return overlaps(*next->second, item) ? next->second : nullptr;
+  }
+
+  void keep(const selection_item& item) {
+    if (length_of(item.range) > 0) by_start_.insert({start_of(item), &item});
+  }
+
+ private:
+  [[nodiscard]] static passage_start start_of(const selection_item& item) {
+    return {item.document_id, item.revision, item.range.begin};
+  }
+
+  [[nodiscard]] bool overlaps(const selection_item& a, const selection_item& b) const {
+    const std::size_t shorter = (std::min)(length_of(a.range), length_of(b.range));
+    if (shorter == 0) return false;
+    const auto shared = static_cast<double>(shared_bytes(a.range, b.range));
+    return shared / static_cast<double>(shorter) >= threshold_;
+  }
+
+  double threshold_;
+  std::map<passage_start, const selection_item*> by_start_;
+};
+
+}  // namespace detail
+
+/// Drops each passage that shares too much of its text with a better one that stays: same document,
+/// same revision, and shared bytes / bytes of the shorter >= threshold. A range without bytes
+/// overlaps nothing.
+///
+/// items      best first
+/// threshold  above 0, at most 1; 1: only what lies wholly inside the other, or around it
+/// dropped    if given, receives the drops in their order
+/// returns    what stays, in its order
+/// throws     error{errc::invalid_argument}: threshold
+/// cost       O(n log n), however many passages a document has
+///
+/// Bytes 0-80, 10-70 and 60-140 with 0.5: 10-70 lies inside the first and goes; 60-140 shares 20 of
+/// 80 bytes with it and stays.
+[[nodiscard]] inline std::vector<selection_item> drop_overlaps(
+    std::span<const selection_item> items, double threshold,
+    std::vector<drop>* dropped = nullptr) {
+  detail::check_overlap_threshold(threshold).value();
+  std::vector<selection_item> kept;
+  detail::kept_passages passages(threshold);
+  for (const selection_item& item : items) {
+    const selection_item* winner = passages.winner_over(item);
+    if (winner == nullptr) {
+      passages.keep(item);
+      kept.push_back(item);
+      continue;
+    }
+    const std::size_t shared = detail::shared_bytes(winner->range, item.range);
+    const std::size_t shorter =
+        (std::min)(detail::length_of(winner->range), detail::length_of(item.range));
+    detail::note_drop(dropped, item, drop_stage::dedupe,
+                      "overlaps " + winner->id + " by " + detail::text_of(shared) + " of " +
+                          detail::text_of(shorter) + " bytes");
+  }
+  return kept;
+}
+
+/// Keeps the first `cap` passages of each document.
+///
+/// items    best first
+/// cap      at least 1
+/// dropped  if given, receives the drops in their order
+/// returns  what stays, in its order
+/// throws   error{errc::invalid_argument}: cap
+/// cost     O(n) expected
+[[nodiscard]] inline std::vector<selection_item> limit_per_document(
+    std::span<const selection_item> items, std::size_t cap, std::vector<drop>* dropped = nullptr) {
+  detail::check_at_least_1("per_document", cap).value();
+  std::vector<selection_item> kept;
+  std::unordered_map<std::string_view, std::size_t> count_of;
+  for (const selection_item& item : items) {
+    std::size_t& count = count_of[item.document_id];
+    if (count < cap) {
+      ++count;
+      kept.push_back(item);
+      continue;
+    }
+    detail::note_drop(dropped, item, drop_stage::cap,
+                      "document " + item.document_id + " already has " + detail::text_of(cap));
+  }
+  return kept;
+}
+
+/// The passages at places offset to offset + limit - 1. Those before belong to earlier pages and
+/// are no drops; those after are dropped. A page past the end is empty. Pages that follow each
+/// other neither repeat nor skip, because nothing here depends on offset or limit but the cut.
+///
+/// limit    at least 1
+/// dropped  if given, receives the drops in their order
+/// throws   error{errc::invalid_argument}: limit
+/// cost     O(n)
+[[nodiscard]] inline std::vector<selection_item> take_page(std::span<const selection_item> items,
+                                                           std::size_t offset, std::size_t limit,
+                                                           std::vector<drop>* dropped = nullptr) {
+  detail::check_at_least_1("limit", limit).value();
+  const std::size_t first = (std::min)(offset, items.size());
+  const std::size_t count = (std::min)(limit, items.size() - first);
+  for (const selection_item& item : items.subspan(first + count)) {
+    detail::note_drop(dropped, item, drop_stage::limit,
+                      "after " + detail::text_of(limit) + " passages from offset " +
+                          detail::text_of(offset));
+  }
+  const auto page = items.subspan(first, count);
+  return {page.begin(), page.end()};
+}
+
+/// Keeps passages while their tokens fit into the budget, which is never exceeded.
+///
+/// budget   tokens in all; 0 keeps only passages of no tokens
+/// fill     false: the first that does not fit ends it, so that no worse passage overtakes it;
+///          true: it is dropped and later ones that fit are kept
+/// dropped  if given, receives the drops in their order
+/// returns  what stays, in its order
+/// cost     O(n)
+[[nodiscard]] inline std::vector<selection_item> fit_budget(std::span<const selection_item> items,
+                                                            std::size_t budget, bool fill,
+                                                            std::vector<drop>* dropped = nullptr) {
+  std::vector<selection_item> kept;
+  std::size_t left = budget;
+  const selection_item* stopper = nullptr;
+  for (const selection_item& item : items) {
+    if (stopper != nullptr) {
+      detail::note_drop(dropped, item, drop_stage::budget,
+                        "comes after " + stopper->id + ", which did not fit");
+      continue;
+    }
+    if (item.tokens <= left) {
+      left -= item.tokens;
+      kept.push_back(item);
+      continue;
+    }
+    detail::note_drop(dropped, item, drop_stage::budget,
+                      "needs " + detail::text_of(item.tokens) + " tokens, " +
+                          detail::text_of(left) + " of " + detail::text_of(budget) + " are left");
+    if (!fill) stopper = &item;
+  }
+  return kept;
+}
+
+/// Are these options usable? The error names the option, its value and what was expected.
+[[nodiscard]] inline result<void> check_selection(const selection_options& options) {
+  if (options.overlap_threshold) {
+    const auto checked = detail::check_overlap_threshold(*options.overlap_threshold);
+    if (!checked) return checked;
+  }
+  if (auto checked = detail::check_at_least_1("per_document", options.per_document); !checked) {
+    return checked;
+  }
+  if (auto checked = detail::check_at_least_1("limit", options.limit); !checked) return checked;
+  return detail::check_at_least_1("token_budget", options.token_budget.value_or(1));
+}
+
+/// All steps in their order, for programs without a reranker between them: overlaps, cap per
+/// document, page, budget.
+///
+/// items    best first
+/// dropped  if given, receives the drops, step by step
+/// returns  what stays, in its order
+/// errors   those of check_selection
+/// cost     O(n log n)
+[[nodiscard]] inline result<std::vector<selection_item>> try_select_passages(
+    std::span<const selection_item> items, const selection_options& options = {},
+    std::vector<drop>* dropped = nullptr) {
+  if (const auto checked = check_selection(options); !checked) return checked.failure();
+  std::vector<selection_item> kept(items.begin(), items.end());
+  if (options.overlap_threshold) kept = drop_overlaps(kept, *options.overlap_threshold, dropped);
+  kept = limit_per_document(kept, options.per_document, dropped);
+  kept = take_page(kept, options.offset, options.limit, dropped);
+  if (options.token_budget) {
+    kept = fit_budget(kept, *options.token_budget, options.fill_budget, dropped);
+  }
+  return kept;
+}
+[[nodiscard]] inline std::vector<selection_item> select_passages(
+    std::span<const selection_item> items, const selection_options& options = {},
+    std::vector<drop>* dropped = nullptr) {
+  return try_select_passages(items, options, dropped).value();
+}
+
+// =================================================================================================
+// 14. Retriever: documents in, permitted passages out
+//
+// In   documents with their chunks; questions with a scope.      Out   answers.
+//
+//   question -> lexical leg, dense leg (inside the scope) -> recheck -> fusion -> overlap dedupe
+//            -> cap per document -> rerank -> offset, limit, token budget -> recheck -> passages
+//
+// A search reads one immutable state that it pins at its start: text, terms, codes, vectors and
+// access records of one moment. An update prepares everything beside it (the embedder runs here),
+// then publishes a new state by one pointer; when it fails, the old state simply stays.
+// User code (embedder, reranker, permission source, counters, stemmers) runs under no lock.
+// =================================================================================================
+
+/// A document and the chunks that were cut from it.
+struct chunked_document {
+  document source = {};
+  std::vector<chunk> chunks = {};
+};
+
+/// Whose chunks N, n and the average length of BM25 are counted over.
+enum class statistics_of {
+  reader,  ///< what this reader may read: nothing leaks, each reader has scores of his own
+  tenant,  ///< all chunks: scores then tell how common a word is in text he may not read
+};
+
+enum class search_mode { automatic, lexical, dense, hybrid };
+
+/// How sure a caller may be that the passages answer: raw signals, none of them a probability.
+struct evidence {
+  bool exact_code = false;  ///< a passage holds a code of the question
+  double idf_share = 0;     ///< of the question's idf mass, what the passages hold
+  std::optional<double> best_similarity = {};  ///< highest cosine or inner product
+  std::optional<double> best_rerank = {};      ///< highest rerank score
+  std::size_t agreeing_legs = 0;               ///< legs that found the first passage
+};
+
+/// One question and how it is to be searched.
+struct query {
+  std::string text = {};
+  std::optional<embedding> vector = {};           ///< of the question; none: the embedder makes it
+  search_mode mode = search_mode::automatic;      ///< hybrid if the question has a vector
+  std::size_t limit = 12;                         ///< passages wanted, at least 1
+  std::size_t offset = 0;                         ///< passages that earlier pages held
+  std::size_t depth = 100;                        ///< candidates of each leg, whatever the limit
+  std::size_t per_document = 2;                   ///< candidates of one document, at least 1
+  std::optional<double> overlap_threshold = 0.5;  ///< shared part that makes a repeat; none: off
+  std::optional<std::size_t> token_budget = {};   ///< of all passages together; none: no budget
+  bool fill_budget = false;                       ///< go on past a passage that does not fit
+  fusion_options fusion = {};                     ///< weights: none, or lexical and dense
+  bool exact_first = true;  ///< chunks that hold a code of the question lead the lexical list
+  reranker rerank = {};     ///< its window is the shortlist
+  std::optional<std::chrono::milliseconds> time_limit =
+      {};                                 ///< of the whole search; bounds the rerank
+  std::chrono::milliseconds reserve{20};  ///< of time_limit, kept for the steps after the rerank
+  std::size_t recheck_rounds = 0;  ///< how often a leg is refilled after denials; 0: until full
+  bool explain = false;            ///< fill answer.trace
+  std::function<bool(const evidence&)> sufficient = {};  ///< false makes the status insufficient
+};
+
+enum class search_status {
+  ok,
+  degraded,      ///< a stage was left out; answer.notes say which and why
+  insufficient,  ///< the caller's rule over the evidence said no
+};
+
+enum class rerank_status { off, applied, degraded };
+
+/// Milliseconds of one search, by stage. A stage that did not run took 0.
+struct stage_timings {
+  double embedding = 0, lexical = 0, dense = 0, recheck = 0, fusion = 0, rerank = 0, selection = 0;
+  double total = 0;
+};
+
+/// How one readable candidate fared.
+struct candidate_trace {
+  std::string id = {};
+  std::size_t lexical_rank = 0;  ///< from 1; 0: not in that list
+  std::size_t dense_rank = 0;
+  bool exact_match = false;
+  std::optional<double> lexical_score = {}, similarity = {}, rerank_score = {};
+  double fused_score = 0;
+};
+
+/// What the reader may know of his search: it speaks of readable chunks only.
+struct reader_trace {
+  search_mode mode = search_mode::automatic;
+  double fusion_constant = 60;                                       ///< ranks count from 1
+  std::vector<candidate_trace> candidates = {};                      ///< in fused order
+  std::vector<std::pair<std::string, score_explanation>> bm25 = {};  ///< of the lexical candidates
+  std::vector<drop> dropped = {};  ///< one stage and one reason each
+};
+
+/// One question to the permission source during a search.
+struct permission_check {
+  double at_ms = 0;  ///< since the search began
+  std::size_t asked = 0;
+  std::vector<std::string> denied = {};  ///< chunk ids
+};
+
+/// What the operator may know: also of what was denied. It never reaches an answer.
+struct operator_trace {
+  principal who = {};
+  std::uint64_t state = 0;      ///< number of the pinned state
+  std::size_t chunk_count = 0;  ///< of the tenant
+  std::size_t readable = 0;     ///< by the records, before the recheck
+  std::vector<permission_check> checks = {};
+  std::vector<std::string> failures = {};  ///< of the permission source and the reranker
+  stage_timings timings = {};
+};
+
+/// What a search found.
+struct answer {
+  search_status status = search_status::ok;
+  std::vector<std::string> notes = {};  ///< why a stage was left out, or why nothing could be found
+  std::vector<permitted_passage> passages = {};  ///< best first
+  search_mode mode = search_mode::lexical;       ///< what ran
+  rerank_status reranking = rerank_status::off;
+  evidence signals = {};
+  stage_timings timings = {};
+  reader_trace trace = {};  ///< empty unless query.explain
+};
+
+/// What an update did.
+struct update_report {
+  std::size_t documents = 0;  ///< replaced or added
+  std::size_t unchanged = 0;  ///< documents whose revision and content were stored already
+  std::size_t chunks = 0;     ///< of the documents replaced or added
+  std::size_t embedded = 0;   ///< inputs that the embedder was given
+  std::size_t reused = 0;     ///< vectors kept because model and input bytes are the same
+};
+
+/// How a retriever works. Callbacks may be called from any thread that searches or updates.
+struct retriever_options {
+  embedder embed = {};                             ///< empty: lexical search only
+  const permission_source* permissions = nullptr;  ///< outlives the retriever; none: nobody reads
+  std::vector<std::string> identifiers = {};       ///< formats of codes, such as "PAY-###"
+  std::function<std::vector<std::string>(std::string_view)> find_identifiers =
+      {};  ///< or a callback
+  bool identifier_case_matters = false;
+  analysis_options analysis = {};
+  bm25_options bm25 = {};
+  search_text_options search_text = {};
+  metric similarity = metric::cosine;
+  statistics_of statistics = statistics_of::reader;
+  std::function<void(const operator_trace&)> on_search = {};  ///< after every search
+};
+
+namespace detail {
+
+struct stored_code {
+  std::string value;
+  bool in_heading = false;
+};
+
+/// A chunk with all that was computed from it, once, when it came in.
+struct stored_chunk {
+  chunk record;
+  std::vector<std::string> terms;
+  std::vector<stored_code> codes;
+  std::vector<float> vector;     // empty: none
+  std::uint64_t input_hash = 0;  // of search_text, the embedder's input
+};
+
+struct stored_document {
+  document source;
+  std::vector<stored_chunk> chunks;
+};
+
+/// FNV-1a, 64 bits: the same on every platform.
+[[nodiscard]] inline std::uint64_t hash_of(std::string_view bytes) {
+  std::uint64_t hash = 14695981039346656037U;
+  for (char c : bytes) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211U;
+  return hash;
+}
+
+/// The searchable content of one tenant: immutable. Rows stand in byte order of the chunk ids, so
+/// that "the smaller row wins" is "the smaller id wins" in every index.
+struct tenant_content {
+  struct place {
+    std::uint32_t document = 0;
+    std::uint32_t chunk = 0;
+  };
+
+  std::vector<std::shared_ptr<const stored_document>> documents;  // in byte order of their ids
+  std::vector<place> rows;
+  term_index terms;
+  identifier_index codes;
+  flat_index vectors;
+  std::unordered_map<std::uint64_t, std::uint32_t> row_of_input;  // where a vector can be reused
+
+  [[nodiscard]] const stored_document& document_of(std::uint32_t row) const {
+    return *documents[rows[row].document];
+  }
+  [[nodiscard]] const stored_chunk& at(std::uint32_t row) const {
+    return document_of(row).chunks[rows[row].chunk];
+  }
+  [[nodiscard]] std::optional<std::uint32_t> find_chunk(std::string_view id) const {
+    std::size_t low = 0;
+    for (std::size_t high = rows.size(); low < high;) {
+      const std::size_t middle = low + (high - low) / 2;
+      if (at(static_cast<std::uint32_t>(middle)).record.id < id) {
+        low = middle + 1;
+      } else {
+        high = middle;
+      }
+    }
+    const auto row = static_cast<std::uint32_t>(low);
+    if (low == rows.size() || at(row).record.id != id) return std::nullopt;
+    return row;
+  }
+};
+
+using group_map = std::map<std::string, std::vector<std::string>, std::less<>>;
+
+/// Who may read what of one tenant: immutable, and replaced without touching the content. Equal
+/// lists of groups are one class, so that a scope is resolved once for each class.
+struct tenant_access {
+  group_map groups_of_document;
+  std::vector<std::vector<std::string>> classes;
+  std::vector<std::uint32_t> class_of_row;
+
+  [[nodiscard]] std::span<const std::string> groups_of_row(std::uint32_t row) const {
+    return classes[class_of_row[row]];
+  }
+};
+
+struct tenant_state {
+  std::shared_ptr<const tenant_content> content;
+  std::shared_ptr<const tenant_access> access;
+};
+
+/// All that a search can see, of one moment.
+struct index_state {
+  std::map<std::string, tenant_state, std::less<>> tenants;
+  std::size_t dimension = 0;  // of every vector; 0: there is none yet
+  std::uint64_t number = 0;   // grows by one with each publication
+};
+
+/// What a retriever and its snapshots share.
+struct retriever_core {
+  retriever_options options;
+  identifier_finder finder;
+  std::mutex writer;  // one publication at a time; no user code runs under it
+
+  [[nodiscard]] std::shared_ptr<const index_state> current() const {
+    const std::lock_guard lock(pointer_mutex);
+    return state;
+  }
+  void publish(std::shared_ptr<const index_state> next) {
+    const std::lock_guard lock(pointer_mutex);
+    state.swap(next);
+  }  // the old state is freed here, after the lock, if nobody reads it any more
+
+ private:
+  mutable std::mutex pointer_mutex;
+  std::shared_ptr<const index_state> state = std::make_shared<index_state>();
+};
+
+// ---- updates: prepare ---------------------------------------------------------------------------
+
+/// What is wrong with a document and its chunks, if anything.
+[[nodiscard]] inline result<void> check_document(const document& source,
+                                                 std::span<const chunk> chunks) {
+  const auto refuse = [&source](errc code, const std::string& sentence) {
+    return error(code, "upsert: document " + quoted(source.id) + ": " + sentence);
+  };
+  if (source.id.empty()) return refuse(errc::invalid_argument, "its id is empty");
+  for (const std::string& group : source.allowed_groups) {
+    if (group.empty()) return refuse(errc::invalid_argument, "an allowed group is empty");
+  }
+  for (const chunk& piece : chunks) {
+    const std::string name = "chunk " + quoted(piece.id);
+    const byte_range range = piece.range;
+    if (piece.id.empty()) return refuse(errc::invalid_argument, "a chunk's id is empty");
+    if (!piece.document_id.empty() && piece.document_id != source.id) {
+      return refuse(errc::invalid_argument,
+                    name + " belongs to document " + quoted(piece.document_id));
+    }
+    if (range.begin > range.end || range.end > source.text.size()) {
+      return refuse(errc::invalid_argument, name + " ends at byte " + text_of(range.end) +
+                                                "; the text has " + text_of(source.text.size()));
+    }
+    if (piece.body.begin < range.begin || piece.body.begin > piece.body.end ||
+        piece.body.end > range.end) {
+      return refuse(errc::invalid_argument, "the body of " + name + " lies outside its range");
+    }
+    for (const std::string& group : piece.allowed_groups.value_or(std::vector<std::string>{})) {
+      if (std::find(source.allowed_groups.begin(), source.allowed_groups.end(), group) ==
+          source.allowed_groups.end()) {
+        return refuse(errc::invalid_argument,
+                      name + " allows group " + quoted(group) + ", which its document does not");
+      }
+    }
+  }
+  return {};
+}
+
+/// The chunk's codes: of the title and its headings, then of its body, then those it brought.
+[[nodiscard]] inline std::vector<stored_code> codes_of(const retriever_core& core,
+                                                       const document& source, const chunk& piece) {
+  std::vector<stored_code> codes;
+  const auto add = [&codes](const std::string& value, bool in_heading) {
+    for (stored_code& known : codes) {
+      if (known.value != value) continue;
+      known.in_heading = known.in_heading || in_heading;
+      return;
+    }
+    codes.push_back({value, in_heading});
+  };
+  for (const auto& found : core.finder.find(source.title)) add(found.value, true);
+  for (const auto& found : core.finder.find(piece.heading)) add(found.value, true);
+  for (const auto& found : core.finder.find(slice(source.text, piece.body))) {
+    add(found.value, false);
+  }
+  for (const std::string& code : piece.identifiers) {
+    add(normalise_identifier(code, core.options.identifier_case_matters), false);
+  }
+  return codes;
+}
+
+/// Checks one document and computes what needs no embedder.
+[[nodiscard]] inline result<stored_document> prepare_document(const retriever_core& core,
+                                                              const chunked_document& input) {
+  const document& source = input.source;
+  if (const auto checked = check_document(source, input.chunks); !checked) {
+    return checked.failure();
+  }
+  const std::string& model = core.options.embed.model;
+  return guarded(errc::callback_failed, "upsert: document " + quoted(source.id),
+                 [&]() -> result<stored_document> {
+                   stored_document stored{source, {}};
+                   stored.chunks.reserve(input.chunks.size());
+                   for (const chunk& piece : input.chunks) {
+                     stored_chunk item;
+                     item.record = piece;
+                     item.record.document_id = source.id;
+                     item.record.revision = source.revision;
+                     const std::string text = search_text(source, piece, core.options.search_text);
+                     if (piece.token_count == 0) item.record.token_count = count_words(text);
+                     item.terms = analyse(text, core.options.analysis);
+                     item.codes = codes_of(core, source, piece);
+                     item.record.identifiers.clear();
+                     for (const stored_code& code : item.codes)
+                       item.record.identifiers.push_back(code.value);
+                     item.input_hash = hash_of(text);
+                     if (piece.vector) {
+                       if (piece.vector->model != model) {
+                         return error(errc::model_mismatch,
+                                      "upsert: the vector of chunk " + quoted(piece.id) +
+                                          " is of model " + quoted(piece.vector->model) +
+                                          "; this index holds " + quoted(model));
+                       }
+                       item.vector = piece.vector->values;
+                       item.record.vector.reset();
+                     }
+                     stored.chunks.push_back(std::move(item));
+                   }
+                   return stored;
+                 });
+}
+
+/// The vector of an equal input that the tenant's content holds already.
+[[nodiscard]] inline const std::vector<float>* reusable_vector(const index_state& base,
+                                                               const retriever_core& core,
+                                                               const document& source,
+                                                               const stored_chunk& wanted) {
+  const auto tenant = base.tenants.find(source.tenant);
+  if (tenant == base.tenants.end()) return nullptr;
+  const tenant_content& content = *tenant->second.content;
+  const auto found = content.row_of_input.find(wanted.input_hash);
+  if (found == content.row_of_input.end()) return nullptr;
+  const stored_chunk& old = content.at(found->second);
+  const search_text_options& options = core.options.search_text;
+  if (old.vector.empty() || search_text(content.document_of(found->second).source, old.record,
+                                        options) != search_text(source, wanted.record, options)) {
+    return nullptr;
+  }
+  return &old.vector;
+}
+
+/// Gives every chunk its vector: supplied, reused, or embedded in batches across documents.
+[[nodiscard]] inline result<void> fill_vectors(const retriever_core& core, const index_state& base,
+                                               std::span<stored_document> documents,
+                                               update_report& report) {
+  if (!core.options.embed.embed) return {};
+  std::vector<std::string> inputs;  // distinct
+  std::vector<std::string> names;
+  std::vector<std::pair<stored_chunk*, std::size_t>> waiting;  // chunk and its input
+  std::unordered_map<std::string, std::size_t> place_of_input;
+  for (stored_document& stored : documents) {
+    for (stored_chunk& item : stored.chunks) {
+      if (!item.vector.empty()) continue;
+      if (const auto* known = reusable_vector(base, core, stored.source, item)) {
+        item.vector = *known;
+        ++report.reused;
+        continue;
+      }
+      std::string text = search_text(stored.source, item.record, core.options.search_text);
+      const auto [place, is_new] = place_of_input.try_emplace(text, inputs.size());
+      if (is_new) {
+        inputs.push_back(std::move(text));
+        names.push_back("chunk " + quoted(item.record.id));
+      }
+      waiting.push_back({&item, place->second});
+    }
+  }
+  if (inputs.empty()) return {};
+  const std::vector<std::string_view> views(inputs.begin(), inputs.end());
+  const auto vectors = embed_checked(core.options.embed, views, text_role::document, names);
+  if (!vectors) return vectors.failure();
+  report.embedded += inputs.size();
+  for (const auto& [item, input] : waiting) item->vector = (*vectors)[input];
+  return {};
+}
+
+// ---- updates: publish ---------------------------------------------------------------------------
+
+using document_map = std::map<std::string, std::shared_ptr<const stored_document>, std::less<>>;
+
+/// Builds the indexes of a tenant from its documents. No user code runs here.
+[[nodiscard]] inline result<std::shared_ptr<const tenant_content>> build_content(
+    const retriever_options& options, const document_map& documents, std::size_t dimension) {
+  tenant_content content{
+      {}, {}, term_index(options.bm25), {}, flat_index(dimension, options.similarity), {}};
+  for (const auto& [id, stored] : documents) {
+    const auto place = static_cast<std::uint32_t>(content.documents.size());
+    content.documents.push_back(stored);
+    for (std::uint32_t i = 0; i < stored->chunks.size(); ++i) content.rows.push_back({place, i});
+  }
+  const auto chunk_at = [&content](tenant_content::place place) -> const stored_chunk& {
+    return content.documents[place.document]->chunks[place.chunk];
+  };
+  std::sort(content.rows.begin(), content.rows.end(),
+            [&](tenant_content::place a, tenant_content::place b) {
+              return chunk_at(a).record.id < chunk_at(b).record.id;
+            });
+  for (std::uint32_t row = 0; row < content.rows.size(); ++row) {
+    const stored_chunk& item = content.at(row);
+    if (row > 0 && content.at(row - 1).record.id == item.record.id) {
+      return error(errc::duplicate_id,
+                   "upsert: chunk id " + quoted(item.record.id) + " is used in document " +
+                       quoted(content.document_of(row - 1).source.id) + " and again in document " +
+                       quoted(content.document_of(row).source.id));
+    }
+    content.terms.add(item.terms);
+    for (const stored_code& code : item.codes) content.codes.add(row, code.value, code.in_heading);
+    if (item.vector.empty()) {
+      content.vectors.add_missing();
+      continue;
+    }
+    const auto added = content.vectors.try_add(item.vector, "chunk " + quoted(item.record.id));
+    if (!added) return added.failure();
+    content.row_of_input.try_emplace(item.input_hash, row);
+  }
+  return std::make_shared<const tenant_content>(std::move(content));
+}
+
+/// A chunk's own groups never reach beyond its document's present ones.
+[[nodiscard]] inline std::vector<std::string> effective_groups(
+    const chunk& piece, const std::vector<std::string>& of_document) {
+  std::vector<std::string> groups = of_document;
+  if (piece.allowed_groups) {
+    std::erase_if(groups, [&piece](const std::string& group) {
+      return std::find(piece.allowed_groups->begin(), piece.allowed_groups->end(), group) ==
+             piece.allowed_groups->end();
+    });
+  }
+  std::sort(groups.begin(), groups.end());
+  groups.erase(std::unique(groups.begin(), groups.end()), groups.end());
+  return groups;
+}
+
+[[nodiscard]] inline std::shared_ptr<const tenant_access> build_access(
+    const tenant_content& content, group_map groups_of_document) {
+  tenant_access access{std::move(groups_of_document), {}, {}};
+  std::map<std::vector<std::string>, std::uint32_t> class_of_groups;
+  for (std::uint32_t row = 0; row < content.rows.size(); ++row) {
+    const std::string& document_id = content.document_of(row).source.id;
+    std::vector<std::string> groups = effective_groups(
+        content.at(row).record, access.groups_of_document.find(document_id)->second);
+    const auto next = static_cast<std::uint32_t>(access.classes.size());
+    const auto [place, is_new] = class_of_groups.try_emplace(groups, next);
+    if (is_new) access.classes.push_back(std::move(groups));
+    access.class_of_row.push_back(place->second);
+  }
+  return std::make_shared<const tenant_access>(std::move(access));
+}
+
+/// The documents of a tenant as they stand, to be changed and built again.
+[[nodiscard]] inline document_map documents_of(const index_state& state, std::string_view tenant) {
+  document_map documents;
+  const auto found = state.tenants.find(tenant);
+  if (found == state.tenants.end()) return documents;
+  for (const auto& stored : found->second.content->documents) {
+    documents.emplace(stored->source.id, stored);
+  }
+  return documents;
+}
+
+[[nodiscard]] inline group_map groups_of(const index_state& state, std::string_view tenant) {
+  const auto found = state.tenants.find(tenant);
+  return found == state.tenants.end() ? group_map{} : found->second.access->groups_of_document;
+}
+
+/// Whether a stored document has the content of a new one; their vectors follow from it.
+[[nodiscard]] inline bool same_content(const stored_document& a, const stored_document& b) {
+  if (a.source.title != b.source.title || a.source.text != b.source.text ||
+      a.source.metadata != b.source.metadata || a.chunks.size() != b.chunks.size()) {
+    return false;
+  }
+  for (std::size_t i = 0; i < a.chunks.size(); ++i) {
+    const chunk& x = a.chunks[i].record;
+    const chunk& y = b.chunks[i].record;
+    if (x.id != y.id || x.parent_id != y.parent_id || x.range != y.range || x.body != y.body ||
+        x.heading != y.heading || x.heading_path != y.heading_path || x.anchor != y.anchor ||
+        x.identifiers != y.identifiers || x.allowed_groups != y.allowed_groups ||
+        a.chunks[i].vector != b.chunks[i].vector) {
+      return false;
+    }
+  }
+  return true;
+}
+
+enum class replacement { needed, unchanged };
+
+/// Whether `next` may take the place of `stored`: revisions grow.
+[[nodiscard]] inline result<replacement> check_revision(const stored_document& stored,
+                                                        const std::vector<std::string>& groups,
+                                                        const stored_document& next) {
+  const std::uint64_t was = stored.source.revision;
+  const std::uint64_t is = next.source.revision;
+  const std::string name = "upsert: document " + quoted(next.source.id);
+  if (is < was) {
+    return error(errc::stale_revision, name + " has revision " + std::to_string(is) +
+                                           "; revision " + std::to_string(was) + " is stored");
+  }
+  if (is != was) return replacement::needed;
+  if (same_content(stored, next)) {
+    return groups == next.source.allowed_groups ? replacement::unchanged : replacement::needed;
+  }
+  if (is == 0) return replacement::needed;
+  return error(errc::stale_revision, name +
+                                         " differs from what is stored under the same revision " +
+                                         std::to_string(is) + "; a change needs a higher one");
+}
+
+/// Puts prepared documents of one tenant in the place of their older selves.
+[[nodiscard]] inline result<tenant_state> replace_documents(
+    const retriever_core& core, const index_state& base, std::string_view tenant,
+    std::span<stored_document> news, std::size_t dimension, update_report& report) {
+  document_map documents = documents_of(base, tenant);
+  group_map groups = groups_of(base, tenant);
+  const std::size_t changed_before = report.documents;
+  for (stored_document& next : news) {
+    if (next.source.tenant != tenant) continue;
+    const std::string id = next.source.id;
+    if (const auto old = documents.find(id); old != documents.end()) {
+      const auto verdict = check_revision(*old->second, groups.find(id)->second, next);
+      if (!verdict) return verdict.failure();
+      if (*verdict == replacement::unchanged) {
+        ++report.unchanged;
+        continue;
+      }
+    }
+    ++report.documents;
+    report.chunks += next.chunks.size();
+    groups[id] = next.source.allowed_groups;
+    documents[id] = std::make_shared<const stored_document>(std::move(next));
+  }
+  if (report.documents == changed_before) {
+    const auto unchanged = base.tenants.find(tenant);
+    return unchanged == base.tenants.end() ? tenant_state{} : unchanged->second;
+  }
+  auto content = build_content(core.options, documents, dimension);
+  if (!content) return content.failure();
+  return tenant_state{*content, build_access(**content, std::move(groups))};
+}
+
+/// The dimension of the space: fixed by the options or by the first vector ever.
+[[nodiscard]] inline std::size_t dimension_of(const retriever_core& core, const index_state& base,
+                                              std::span<const stored_document> news) {
+  if (core.options.embed.dimension != 0) return core.options.embed.dimension;
+  if (base.dimension != 0) return base.dimension;
+  for (const stored_document& stored : news) {
+    for (const stored_chunk& item : stored.chunks) {
+      if (!item.vector.empty()) return item.vector.size();
+    }
+  }
+  return 0;
+}
+
+/// Publishes prepared documents in one step, or nothing of them.
+[[nodiscard]] inline result<void> publish_documents(retriever_core& core,
+                                                    std::span<stored_document> news,
+                                                    update_report& report) {
+  const std::lock_guard lock(core.writer);
+  const std::shared_ptr<const index_state> base = core.current();
+  auto next = std::make_shared<index_state>(*base);
+  next->dimension = dimension_of(core, *base, news);
+  std::vector<std::string> tenants;
+  for (const stored_document& stored : news) tenants.push_back(stored.source.tenant);
+  std::sort(tenants.begin(), tenants.end());
+  tenants.erase(std::unique(tenants.begin(), tenants.end()), tenants.end());
+  for (const std::string& tenant : tenants) {
+    auto state = replace_documents(core, *base, tenant, news, next->dimension, report);
+    if (!state) return state.failure();
+    if (state->content) next->tenants[tenant] = std::move(*state);
+  }
+  if (report.documents == 0) return {};
+  ++next->number;
+  core.publish(std::move(next));
+  return {};
+}
+
+}  // namespace detail
+
+// ---- searching ----------------------------------------------------------------------------------
+
+namespace detail {
+
+[[nodiscard]] inline double milliseconds_since(clock::time_point start) {
+  return std::chrono::duration<double, std::milli>(clock::now() - start).count();
+}
+
+/// Adds the milliseconds until its end to a stage's time.
+class stopwatch {
+ public:
+  explicit stopwatch(double& stage) : stage_(&stage) {}
+  stopwatch(const stopwatch&) = delete;
+  stopwatch& operator=(const stopwatch&) = delete;
+  ~stopwatch() { *stage_ += milliseconds_since(start_); }
+
+ private:
+  double* stage_;
+  clock::time_point start_ = clock::now();
+};
+
+/// A chunk on its way through the stages.
+struct candidate {
+  std::uint32_t row = 0;
+  std::size_t place = 0;  // in fused order
+  double fused = 0;
+  std::size_t lexical_rank = 0;  // from 1; 0: not in that list
+  std::size_t dense_rank = 0;
+  std::size_t exact = 0;  // codes of the question that it holds
+  std::optional<double> lexical_score = {}, similarity = {}, rerank_score = {};
+};
+
+[[nodiscard]] inline result<void> check_query(const query& asked) {
+  const selection_options selection{.overlap_threshold = asked.overlap_threshold,
+                                    .per_document = asked.per_document,
+                                    .offset = asked.offset,
+                                    .limit = asked.limit,
+                                    .token_budget = asked.token_budget,
+                                    .fill_budget = asked.fill_budget};
+  if (const auto checked = check_selection(selection); !checked) return checked.failure();
+  if (asked.depth == 0) return error(errc::invalid_argument, "search: depth 0 must be at least 1");
+  if (asked.rerank.score && (asked.rerank.batch_size == 0 || asked.rerank.window == 0)) {
+    return error(errc::invalid_argument,
+                 "search: the reranker's batch_size and window must be at least 1");
+  }
+  const std::size_t weights = asked.fusion.weights.size();
+  if (weights != 0 && weights != 2) {
+    return error(
+        errc::invalid_argument,
+        "search: " + text_of(weights) + " fusion weights; expected none, or lexical and dense");
+  }
+  return {};
+}
+
+/// One search, or one fetch, over one pinned state: the stages in the order in which they run.
+class search_run {
+ public:
+  search_run(const retriever_core& core, const index_state& state, const scope& reader)
+      : core_(core), reader_(reader), gate_(reader) {
+    const auto found = state.tenants.find(reader.who_.tenant);
+    if (found != state.tenants.end()) tenant_ = found->second;
+    dimension_ = state.dimension;
+    operator_.who = reader.who_;
+    operator_.state = state.number;
+  }
+
+  /// The whole way from a question to an answer.
+  result<answer> search(const query& asked) {
+    asked_ = &asked;
+    if (const auto checked = check_scope(); !checked) return checked.failure();
+    if (const auto checked = check_query(asked); !checked) return checked.failure();
+    auto outcome = run_stages();
+    answer_.timings.total = milliseconds_since(begin_);
+    operator_.timings = answer_.timings;
+    operator_.failures.insert(operator_.failures.end(), gate_.failures().begin(),
+                              gate_.failures().end());
+    tell_operator();
+    if (!outcome) return outcome.failure();
+    return std::move(answer_);
+  }
+
+  /// The passages with these ids that the reader may read now, in the order asked for.
+  result<std::vector<permitted_passage>> fetch(std::span<const std::string> ids) {
+    if (const auto checked = check_scope(); !checked) return checked.failure();
+    find_readable();
+    std::vector<candidate> wanted;
+    for (const std::string& id : ids) {
+      if (!tenant_.content) break;
+      const auto row = tenant_.content->find_chunk(id);
+      if (row && readable_.contains(*row)) wanted.push_back({.row = *row});
+    }
+    std::vector<permitted_passage> passages;
+    static_cast<void>(ask(wanted));
+    for (const candidate& each : wanted) {
+      if (auto passage = gate_.open(describe(each))) passages.push_back(std::move(*passage));
+    }
+    return passages;
+  }
+
+  /// How many chunks the reader may read now.
+  result<std::size_t> count() {
+    if (const auto checked = check_scope(); !checked) return checked.failure();
+    find_readable();
+    std::vector<candidate> all;
+    for (std::uint32_t row = 0; row < readable_.size(); ++row) {
+      if (readable_.contains(row)) all.push_back({.row = row});
+    }
+    const std::vector<bool> allowed = ask(all);
+    return static_cast<std::size_t>(std::count(allowed.begin(), allowed.end(), true));
+  }
+
+ private:
+  result<void> run_stages() {
+    find_readable();
+    if (const auto read = read_question(); !read) return read.failure();
+    if (const auto found = search_legs(); !found) return found.failure();
+    if (const auto fused = fuse(); !fused) return fused.failure();
+    choose_candidates();
+    if (const auto ranked = rerank(); !ranked) return ranked.failure();
+    hand_out();
+    return weigh_evidence();
+  }
+
+  /// A scope holds for the permission source that made it, and for no other.
+  [[nodiscard]] result<void> check_scope() const {
+    if (reader_.source_ == core_.options.permissions) return {};
+    return error(errc::invalid_argument,
+                 "search: the scope was made by another permission source than this retriever's");
+  }
+
+  void tell_operator() const {
+    if (!core_.options.on_search) return;
+    static_cast<void>(guarded(errc::callback_failed, "on_search", [this] {
+      core_.options.on_search(operator_);
+      return true;
+    }));
+  }
+
+  /// The rows whose recorded groups meet the reader's: what every leg looks at.
+  void find_readable() {
+    if (!tenant_.content) return;
+    const tenant_access& access = *tenant_.access;
+    std::vector<bool> open_class(access.classes.size());
+    for (std::size_t i = 0; i < open_class.size(); ++i) {
+      open_class[i] = reader_.meets(access.classes[i]);
+    }
+    readable_ = row_set(access.class_of_row.size());
+    for (std::size_t row = 0; row < access.class_of_row.size(); ++row) {
+      if (open_class[access.class_of_row[row]]) readable_.insert(row);
+    }
+    operator_.chunk_count = access.class_of_row.size();
+    operator_.readable = readable_.count();
+  }
+
+  // ---- the question -----------------------------------------------------------------------------
+
+  /// Terms, codes and vector of the question, and which legs will run.
+  result<void> read_question() {
+    const auto terms = guarded(errc::callback_failed, "search: analysis", [&] {
+      for (const identifier_match& code : core_.finder.find(asked_->text)) {
+        if (std::find(codes_.begin(), codes_.end(), code.value) == codes_.end()) {
+          codes_.push_back(code.value);
+        }
+      }
+      return question_terms(asked_->text, core_.options.analysis);
+    });
+    if (!terms) return terms.failure();
+    terms_ = *terms;
+    lexical_on_ = asked_->mode != search_mode::dense;
+    if (asked_->mode == search_mode::lexical) return {};
+    if (const auto read = read_vector(); !read) return read.failure();
+    dense_on_ = !vector_.empty();
+    answer_.mode =
+        dense_on_ ? (lexical_on_ ? search_mode::hybrid : search_mode::dense) : search_mode::lexical;
+    if (!dense_on_ && asked_->mode == search_mode::dense) answer_.mode = search_mode::dense;
+    return {};
+  }
+
+  /// The question's vector: the caller's, or the embedder's; none if there is no question.
+  result<void> read_vector() {
+    const embedder& model = core_.options.embed;
+    if (asked_->vector) {
+      if (asked_->vector->model != model.model) {
+        return error(errc::model_mismatch, "search: the question's vector is of model " +
+                                               quoted(asked_->vector->model) +
+                                               "; this index holds " + quoted(model.model));
+      }
+      vector_ = asked_->vector->values;
+    } else if (model.embed && !(terms_.empty() && codes_.empty())) {
+      if (const auto made = embed_question(); !made) return made.failure();
+    } else if (asked_->mode != search_mode::automatic) {
+      note(model.embed ? "dense leg left out: the question holds no word"
+                       : "dense leg left out: the question has no vector and there is no embedder");
+    }
+    return check_vector();
+  }
+
+  result<void> embed_question() {
+    const stopwatch watch(answer_.timings.embedding);
+    const std::array<std::string_view, 1> texts{asked_->text};
+    auto made = embed_checked(core_.options.embed, texts, text_role::question);
+    if (made) {
+      vector_ = std::move(made->front());
+    } else if (asked_->mode == search_mode::dense) {
+      return made.failure();
+    } else {
+      note("dense leg left out: " + made.failure().message());
+    }
+    return {};
+  }
+
+  result<void> check_vector() {
+    if (vector_.empty()) return {};
+    if (dimension_ != 0 && vector_.size() != dimension_) {
+      return error(errc::dimension_mismatch,
+                   "search: the question's vector has " + text_of(vector_.size()) +
+                       " numbers; this index holds " + text_of(dimension_));
+    }
+    for (float value : vector_) {
+      if (!is_finite(value)) {
+        return error(errc::not_finite, "search: the question's vector holds NaN or infinity");
+      }
+    }
+    if (std::all_of(vector_.begin(), vector_.end(), [](float value) { return value == 0.0F; })) {
+      note("dense leg left out: the question's vector is zero");
+      vector_.clear();
+    }
+    return {};
+  }
+
+  void note(std::string reason) {
+    answer_.status = search_status::degraded;
+    answer_.notes.push_back(std::move(reason));
+  }
+
+  // ---- the legs, and the first recheck ----------------------------------------------------------
+
+  /// Searches both legs and asks about the union of what they found, in one batch. A leg that lost
+  /// candidates is filled up from behind, until nothing new is denied.
+  result<void> search_legs() {
+    if (!tenant_.content) return {};
+    row_set among = readable_;
+    row_set asked(among.size());
+    for (std::size_t round = 1;; ++round) {
+      if (const auto found = search_once(among); !found) return found.failure();
+      std::vector<candidate> fresh;
+      for (std::uint32_t row : rows_found()) {
+        if (!asked.contains(row)) fresh.push_back({.row = row});
+        asked.insert(row);
+      }
+      const std::vector<bool> allowed = ask(fresh);
+      bool lost = false;
+      for (std::size_t i = 0; i < fresh.size(); ++i) {
+        if (allowed[i]) continue;
+        among.remove(fresh[i].row);
+        lost = true;
+      }
+      if (!lost) return {};
+      if (round == asked_->recheck_rounds) break;
+    }
+    std::erase_if(lexical_, [&](const lexical_hit& hit) { return !among.contains(hit.row); });
+    std::erase_if(dense_, [&](const vector_hit& hit) { return !among.contains(hit.row); });
+    return {};
+  }
+
+  result<void> search_once(const row_set& among) {
+    const tenant_content& content = *tenant_.content;
+    if (lexical_on_) {
+      const stopwatch watch(answer_.timings.lexical);
+      const bool own = core_.options.statistics == statistics_of::reader;
+      lexical_ =
+          search_lexical(content.terms, content.codes, terms_, codes_, asked_->depth,
+                         own ? readable_ : row_set(among.size(), true), among, asked_->exact_first);
+    }
+    if (dense_on_ && content.vectors.dimension() != 0) {
+      const stopwatch watch(answer_.timings.dense);
+      auto hits = content.vectors.try_search(vector_, asked_->depth, among);
+      if (!hits) return hits.failure();
+      dense_ = std::move(*hits);
+    }
+    return {};
+  }
+
+  [[nodiscard]] std::vector<std::uint32_t> rows_found() const {
+    std::vector<std::uint32_t> rows;
+    for (const lexical_hit& hit : lexical_) rows.push_back(hit.row);
+    for (const vector_hit& hit : dense_) rows.push_back(hit.row);
+    std::sort(rows.begin(), rows.end());
+    rows.erase(std::unique(rows.begin(), rows.end()), rows.end());
+    return rows;
+  }
+
+  /// Asks the permission source about candidates, now, in one batch.
+  std::vector<bool> ask(std::span<const candidate> candidates) {
+    if (candidates.empty()) return {};
+    const stopwatch watch(answer_.timings.recheck);
+    std::vector<chunk_key> keys;
+    for (const candidate& each : candidates) {
+      const chunk& record = tenant_.content->at(each.row).record;
+      keys.push_back({record.document_id, record.id});
+    }
+    const std::shared_ptr<const index_state> newest = core_.current();
+    const std::vector<bool> allowed =
+        gate_.ask(keys, [&](const chunk_key& key) { return newest_groups(*newest, key); });
+    permission_check check{milliseconds_since(begin_), keys.size(), {}};
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+      if (!allowed[i]) check.denied.emplace_back(keys[i].chunk_id);
+    }
+    operator_.checks.push_back(std::move(check));
+    return allowed;
+  }
+
+  /// The groups that may read a chunk by the newest records. Nothing: its document was erased, or
+  /// the chunk was replaced and had groups of its own, which no record holds any more.
+  [[nodiscard]] std::optional<std::span<const std::string>> newest_groups(
+      const index_state& newest, const chunk_key& key) const {
+    const auto tenant = newest.tenants.find(reader_.who_.tenant);
+    if (tenant == newest.tenants.end()) return std::nullopt;
+    const tenant_state& now = tenant->second;
+    if (const auto row = now.content->find_chunk(key.chunk_id);
+        row && now.content->at(*row).record.document_id == key.document_id) {
+      return now.access->groups_of_row(*row);
+    }
+    const auto document = now.access->groups_of_document.find(key.document_id);
+    if (document == now.access->groups_of_document.end()) return std::nullopt;
+    const auto pinned = tenant_.content->find_chunk(key.chunk_id);
+    if (!pinned || tenant_.content->at(*pinned).record.allowed_groups) return std::nullopt;
+    return document->second;
+  }
+
+  // ---- fusion and selection ---------------------------------------------------------------------
+
+  /// Merges the legs by rank. Ranks are numbered here, after the recheck: a gap would tell that
+  /// something is hidden.
+  result<void> fuse() {
+    const stopwatch watch(answer_.timings.fusion);
+    std::vector<std::vector<std::uint32_t>> lists;
+    fusion_options options{asked_->fusion.k, {}};
+    const std::vector<double>& weights = asked_->fusion.weights;
+    if (lexical_on_) {
+      lists.emplace_back();
+      for (const lexical_hit& hit : lexical_) lists.back().push_back(hit.row);
+      if (dense_on_ && !weights.empty()) options.weights.push_back(weights[0]);
+    }
+    if (dense_on_) {
+      lists.emplace_back();
+      for (const vector_hit& hit : dense_) lists.back().push_back(hit.row);
+      if (lexical_on_ && !weights.empty()) options.weights.push_back(weights[1]);
+    }
+    if (lists.empty()) return {};
+    const auto fused = try_fuse_by_rank<std::uint32_t>(lists, options);
+    if (!fused) return fused.failure();
+    for (const auto& hit : *fused) {
+      candidate each{.row = hit.id, .place = candidates_.size(), .fused = hit.score};
+      if (lexical_on_) each.lexical_rank = hit.ranks.front();
+      if (dense_on_) each.dense_rank = hit.ranks.back();
+      if (each.lexical_rank != 0) {
+        const lexical_hit& found = lexical_[each.lexical_rank - 1];
+        each.lexical_score = found.score();
+        each.exact = found.exact;
+      }
+      if (each.dense_rank != 0) {
+        each.similarity = static_cast<double>(dense_[each.dense_rank - 1].score);
+      }
+      candidates_.push_back(each);
+    }
+    if (asked_->explain) trace_candidates();
+    return {};
+  }
+
+  void trace_candidates() {
+    answer_.trace.mode = answer_.mode;
+    answer_.trace.fusion_constant = asked_->fusion.k;
+    for (const candidate& each : candidates_) {
+      const std::string& id = tenant_.content->at(each.row).record.id;
+      answer_.trace.candidates.push_back({id,
+                                          each.lexical_rank,
+                                          each.dense_rank,
+                                          each.exact > 0,
+                                          each.lexical_score,
+                                          each.similarity,
+                                          {},
+                                          each.fused});
+    }
+    for (const lexical_hit& hit : lexical_) {
+      answer_.trace.bm25.push_back({tenant_.content->at(hit.row).record.id,
+                                    tenant_.content->terms.explain(hit.row, terms_, counted())});
+    }
+  }
+
+  /// The rows that BM25's statistics are counted over.
+  [[nodiscard]] row_set counted() const {
+    return core_.options.statistics == statistics_of::reader ? readable_
+                                                             : row_set(readable_.size(), true);
+  }
+
+  [[nodiscard]] selection_item item_of(const candidate& each) const {
+    const chunk& record = tenant_.content->at(each.row).record;
+    return {record.id, record.document_id, record.revision, record.range, record.token_count};
+  }
+  [[nodiscard]] std::vector<selection_item> items_of_candidates() const {
+    std::vector<selection_item> items;
+    items.reserve(candidates_.size());
+    for (const candidate& each : candidates_) items.push_back(item_of(each));
+    return items;
+  }
+
+  /// Keeps the candidates that a step of selection kept. It drops and never reorders.
+  void keep(const std::vector<selection_item>& kept) {
+    std::size_t next = 0;
+    std::erase_if(candidates_, [&](const candidate& each) {
+      if (next < kept.size() && tenant_.content->at(each.row).record.id == kept[next].id) {
+        ++next;
+        return false;
+      }
+      return true;
+    });
+  }
+
+  [[nodiscard]] std::vector<drop>* drops() {
+    return asked_->explain ? &answer_.trace.dropped : nullptr;
+  }
+
+  /// Overlap dedupe and the cap per document, in fused order: they bound the reranker's work.
+  void choose_candidates() {
+    const stopwatch watch(answer_.timings.selection);
+    std::vector<selection_item> items = items_of_candidates();
+    if (asked_->overlap_threshold) {
+      items = drop_overlaps(items, *asked_->overlap_threshold, drops());
+    }
+    keep(limit_per_document(items, asked_->per_document, drops()));
+  }
+
+  // ---- reranking --------------------------------------------------------------------------------
+
+  result<void> rerank() {
+    const reranker& model = asked_->rerank;
+    if (!model.score || candidates_.empty()) return {};
+    const stopwatch watch(answer_.timings.rerank);
+    std::vector<permitted_passage> shortlist;
+    while (shortlist.size() < (std::min)(model.window, candidates_.size())) {
+      auto passage = gate_.open(describe(candidates_[shortlist.size()]));
+      if (!passage) break;  // cannot be: what was denied is no candidate
+      shortlist.push_back(std::move(*passage));
+    }
+    const std::size_t window = shortlist.size();
+    auto scores = rerank_checked(model, asked_->text, shortlist, rerank_deadline());
+    slow_stage_ran_ = true;
+    if (!scores) {
+      if (model.required) return scores.failure();
+      answer_.reranking = rerank_status::degraded;
+      operator_.failures.push_back(scores.failure().message());
+      note(scores.failure().message() + "; the fused order stands");
+      return {};
+    }
+    answer_.reranking = rerank_status::applied;
+    for (std::size_t i = 0; i < window; ++i) candidates_[i].rerank_score = (*scores)[i];
+    std::sort(candidates_.begin(), candidates_.begin() + static_cast<std::ptrdiff_t>(window),
+              [](const candidate& a, const candidate& b) {
+                if (*a.rerank_score != *b.rerank_score) return *a.rerank_score > *b.rerank_score;
+                return a.place < b.place;  // equal scores keep the fused order
+              });
+    return {};
+  }
+
+  /// The earlier of the reranker's own limit and what the search's limit leaves.
+  [[nodiscard]] clock::time_point rerank_deadline() const {
+    auto deadline = (clock::time_point::max)();
+    if (asked_->rerank.time_limit) deadline = clock::now() + *asked_->rerank.time_limit;
+    if (asked_->time_limit) {
+      deadline = (std::min)(deadline, begin_ + *asked_->time_limit - asked_->reserve);
+    }
+    return deadline;
+  }
+
+  // ---- handing out ------------------------------------------------------------------------------
+
+  /// The asked-for page within the token budget. If a slow stage ran, the permissions of all that
+  /// the pages so far would show are asked once more, and what is denied now gives way.
+  void hand_out() {
+    if (slow_stage_ran_) recheck_pages();
+    const stopwatch watch(answer_.timings.selection);
+    std::vector<selection_item> page =
+        take_page(items_of_candidates(), asked_->offset, asked_->limit, drops());
+    if (asked_->token_budget) {
+      page = fit_budget(page, *asked_->token_budget, asked_->fill_budget, drops());
+    }
+    keep(page);
+    for (const candidate& each : candidates_) {
+      passage_data data = describe(each);
+      data.source.matches = matches_in(each.row);
+      if (auto passage = gate_.open(std::move(data))) {
+        answer_.passages.push_back(std::move(*passage));
+      }
+    }
+    if (candidates_.empty() && terms_.empty() && codes_.empty() && vector_.empty()) {
+      answer_.notes.push_back("the question holds no word to search for");
+    }
+  }
+
+  void recheck_pages() {
+    for (;;) {
+      const std::size_t shown = (std::min)(candidates_.size(), asked_->offset + asked_->limit);
+      const std::vector<bool> allowed = ask(std::span(candidates_).first(shown));
+      if (std::find(allowed.begin(), allowed.end(), false) == allowed.end()) return;
+      std::size_t at = 0;
+      std::erase_if(candidates_, [&](const candidate&) {
+        const std::size_t place = at++;
+        return place < shown && !allowed[place];
+      });
+    }
+  }
+
+  /// All about a candidate that a reader may see. Only the gate turns it into a passage.
+  [[nodiscard]] passage_data describe(const candidate& each) const {
+    const document& source = tenant_.content->document_of(each.row).source;
+    const chunk& record = tenant_.content->at(each.row).record;
+    passage_data data;
+    data.id = record.id;
+    data.document_id = record.document_id;
+    data.parent_id = record.parent_id;
+    data.revision = record.revision;
+    data.title = source.title;
+    data.heading_path = record.heading_path;
+    data.text = chunk_text(source, record);
+    data.search_text = rag_retrieve::search_text(source, record, core_.options.search_text);
+    data.range = record.range;
+    data.token_count = record.token_count;
+    data.lexical_rank = each.lexical_rank;
+    data.dense_rank = each.dense_rank;
+    data.exact_match = each.exact > 0;
+    data.lexical_score = each.lexical_score;
+    data.similarity = each.similarity;
+    data.rerank_score = each.rerank_score;
+    data.score = score_of(each);
+    data.why = reason_of(each);
+    data.source = {record.document_id, record.revision, record.anchor, record.range, 0, 0, {}};
+    data.source.first_line = line_number(source.text, record.range.begin);
+    data.source.last_line =
+        record.range.empty()
+            ? data.source.first_line
+            : data.source.first_line +
+                  line_number(chunk_text(source, record), record.range.size() - 1) - 1;
+    return data;
+  }
+
+  [[nodiscard]] double score_of(const candidate& each) const {
+    if (answer_.mode == search_mode::lexical) return each.lexical_score.value_or(0);
+    if (answer_.mode == search_mode::dense) return each.similarity.value_or(0);
+    return each.fused;
+  }
+
+  [[nodiscard]] std::string reason_of(const candidate& each) const {
+    std::string why;
+    const auto add = [&why](const std::string& part) { why += (why.empty() ? "" : "; ") + part; };
+    if (each.exact > 0) add(each.exact == 1 ? "exact code" : text_of(each.exact) + " exact codes");
+    if (each.lexical_rank != 0) add("lexical rank " + text_of(each.lexical_rank));
+    if (each.dense_rank != 0) add("dense rank " + text_of(each.dense_rank));
+    if (each.rerank_score) add("reranked");
+    return why;
+  }
+
+  /// Lines are counted from 1; LF, CRLF and CR end one.
+  [[nodiscard]] static std::size_t line_number(std::string_view text, std::size_t at) {
+    std::size_t line = 1;
+    for (std::size_t i = 0; i < at; ++i) {
+      const bool lone_return = text[i] == '\r' && (i + 1 >= text.size() || text[i + 1] != '\n');
+      if (text[i] == '\n' || lone_return) ++line;
+    }
+    return line;
+  }
+
+  /// Where the question's words and codes stand in a chunk, in bytes of the document.
+  [[nodiscard]] std::vector<byte_range> matches_in(std::uint32_t row) const {
+    const document& source = tenant_.content->document_of(row).source;
+    const byte_range range = tenant_.content->at(row).record.range;
+    const std::string_view text = slice(source.text, range);
+    std::vector<byte_range> matches;
+    const auto found = guarded(errc::callback_failed, "search: matches", [&] {
+      for_each_term(text, core_.options.analysis, [&](std::string_view term, byte_range where) {
+        if (std::find(terms_.begin(), terms_.end(), term) == terms_.end()) return;
+        matches.push_back({range.begin + where.begin, range.begin + where.end});
+      });
+      for (const identifier_match& code : core_.finder.find(text)) {
+        if (std::find(codes_.begin(), codes_.end(), code.value) == codes_.end()) continue;
+        matches.push_back({range.begin + code.where.begin, range.begin + code.where.end});
+      }
+      return true;
+    });
+    if (!found) matches.clear();
+    std::sort(matches.begin(), matches.end(), [](byte_range a, byte_range b) {
+      return a.begin != b.begin ? a.begin < b.begin : a.end < b.end;
+    });
+    return matches;
+  }
+
+  // ---- evidence ---------------------------------------------------------------------------------
+
+  result<void> weigh_evidence() {
+    evidence& signals = answer_.signals;
+    for (const permitted_passage& passage : answer_.passages) {
+      signals.exact_code = signals.exact_code || passage.exact_match();
+      if (passage.similarity() > signals.best_similarity) {
+        signals.best_similarity = passage.similarity();
+      }
+      if (passage.rerank_score() > signals.best_rerank) {
+        signals.best_rerank = passage.rerank_score();
+      }
+    }
+    if (!candidates_.empty()) {
+      signals.agreeing_legs = (candidates_.front().lexical_rank != 0 ? 1U : 0U) +
+                              (candidates_.front().dense_rank != 0 ? 1U : 0U);
+    }
+    signals.idf_share = idf_share();
+    if (!asked_->sufficient) return {};
+    const auto enough = guarded(errc::callback_failed, "search: sufficient",
+                                [&] { return asked_->sufficient(signals); });
+    if (!enough) return enough.failure();
+    if (!*enough) {
+      answer_.status = search_status::insufficient;
+      answer_.notes.push_back("the caller's rule finds the evidence insufficient");
+    }
+    return {};
+  }
+
+  /// How much of the question's idf mass the handed-out passages hold, 0 to 1.
+  [[nodiscard]] double idf_share() const {
+    if (candidates_.empty()) return 0;
+    const term_index& index = tenant_.content->terms;
+    const row_set rows = counted();
+    double all = 0;
+    double held = 0;
+    for (const std::string& term : terms_) {
+      const double rarity = index.idf(term, rows);
+      all += rarity;
+      const bool found =
+          std::any_of(candidates_.begin(), candidates_.end(),
+                      [&](const candidate& each) { return index.contains(each.row, term); });
+      if (found) held += rarity;
+    }
+    return all > 0 ? held / all : 0;
+  }
+
+  const retriever_core& core_;
+  const scope& reader_;
+  tenant_state tenant_;
+  std::size_t dimension_ = 0;
+  gate gate_;
+  clock::time_point begin_ = clock::now();
+  const query* asked_ = nullptr;
+  row_set readable_;
+  std::vector<std::string> terms_, codes_;
+  std::vector<float> vector_;
+  bool lexical_on_ = false, dense_on_ = false, slow_stage_ran_ = false;
+  std::vector<lexical_hit> lexical_;
+  std::vector<vector_hit> dense_;
+  std::vector<candidate> candidates_;
+  answer answer_;
+  operator_trace operator_;
+};
+
+}  // namespace detail
+
+/// A pinned state of a retriever: every search in it sees the same documents, so that pages by
+/// offset neither repeat nor skip. The recheck still asks for the permissions of the moment.
+class snapshot {
+ public:
+  /// Finds what answers a question, within what the reader may read.
+  ///
+  /// returns  at most asked.limit passages, best first; the tie rule of every list ends in the id
+  /// errors   invalid_argument: an option outside its range, or a scope of another source;
+  ///          dimension_mismatch, model_mismatch, not_finite: the question's vector;
+  ///          embedder_failed in dense mode; reranker_failed where the reranker is required
+  /// cost     O(postings of the question's terms + readable vectors), then O(depth)
+  [[nodiscard]] result<answer> try_search(const query& asked, const scope& reader) const {
+    return detail::search_run(*core_, *state_, reader).search(asked);
+  }
+  [[nodiscard]] answer search(const query& asked, const scope& reader) const {
+    return try_search(asked, reader).value();
+  }
+
+  /// The chunks with these ids, as far as the reader may read them now; others are left out
+  /// without a word, whether they exist or not. Order: as asked for.
+  [[nodiscard]] result<std::vector<permitted_passage>> try_fetch(std::span<const std::string> ids,
+                                                                 const scope& reader) const {
+    return detail::search_run(*core_, *state_, reader).fetch(ids);
+  }
+  [[nodiscard]] std::vector<permitted_passage> fetch(std::span<const std::string> ids,
+                                                     const scope& reader) const {
+    return try_fetch(ids, reader).value();
+  }
+
+  /// How many chunks the reader may read now. Cost: one question about each.
+  [[nodiscard]] result<std::size_t> try_count(const scope& reader) const {
+    return detail::search_run(*core_, *state_, reader).count();
+  }
+  [[nodiscard]] std::size_t count(const scope& reader) const { return try_count(reader).value(); }
+
+  /// Grows by one with each update.
+  [[nodiscard]] std::uint64_t number() const { return state_->number; }
+
+ private:
+  friend class retriever;
+  snapshot(std::shared_ptr<const detail::retriever_core> core,
+           std::shared_ptr<const detail::index_state> state)
+      : core_(std::move(core)), state_(std::move(state)) {}
+
+  std::shared_ptr<const detail::retriever_core> core_;
+  std::shared_ptr<const detail::index_state> state_;
+};
+
+/// Documents, their indexes, and searches over them. Safe to use from many threads: searches are
+/// const and never wait for an update; updates publish one after the other.
+class retriever {
+ public:
+  explicit retriever(retriever_options options = {})
+      : retriever(try_make(std::move(options)).value()) {}
+
+  /// errors  invalid_argument: a malformed identifier pattern, or bm25 options out of range
+  [[nodiscard]] static result<retriever> try_make(retriever_options options) {
+    auto finder = identifier_finder::try_make(
+        {options.identifiers, options.find_identifiers, options.identifier_case_matters});
+    if (!finder) return finder.failure();
+    if (const auto checked = check_bm25(options.bm25); !checked) return checked.failure();
+    auto core = std::make_shared<detail::retriever_core>();
+    core->options = std::move(options);
+    core->finder = std::move(*finder);
+    return retriever(std::move(core));
+  }
+
+  retriever(retriever&&) noexcept = default;
+  retriever& operator=(retriever&&) noexcept = default;
+  retriever(const retriever&) = delete;
+  retriever& operator=(const retriever&) = delete;
+  ~retriever() = default;
+
+  /// Adds documents, or puts them in the place of their older selves: text, terms, codes, vectors
+  /// and access records of all of them become visible in one step, or none of them.
+  ///
+  /// returns  what was embedded and what was reused; an input whose model and bytes are stored
+  ///          already is not embedded again, whatever its permissions
+  /// errors   stale_revision, duplicate_id, invalid_argument, model_mismatch, dimension_mismatch,
+  ///          not_finite, embedder_failed, callback_failed; nothing has changed then
+  /// cost     the new documents' own, and a rebuild of their tenant's indexes
+  result<update_report> try_upsert(std::span<const chunked_document> documents) {
+    std::vector<detail::stored_document> prepared;
+    prepared.reserve(documents.size());
+    std::unordered_set<std::string> seen;
+    for (const chunked_document& input : documents) {
+      if (!seen.insert(input.source.tenant + '\0' + input.source.id).second) {
+        return error(errc::duplicate_id,
+                     "upsert: document " + detail::quoted(input.source.id) + " is given twice");
+      }
+      auto one = detail::prepare_document(*core_, input);
+      if (!one) return one.failure();
+      prepared.push_back(std::move(*one));
+    }
+    update_report report;
+    const auto base = core_->current();
+    if (auto filled = detail::fill_vectors(*core_, *base, prepared, report); !filled) {
+      return filled.failure();
+    }
+    if (auto published = detail::publish_documents(*core_, prepared, report); !published) {
+      return published.failure();
+    }
+    return report;
+  }
+  update_report upsert(std::span<const chunked_document> documents) {
+    return try_upsert(documents).value();
+  }
+
+  /// The same for one document.
+  result<update_report> try_upsert(document source, std::vector<chunk> chunks) {
+    const std::array<chunked_document, 1> one{
+        chunked_document{std::move(source), std::move(chunks)}};
+    return try_upsert(one);
+  }
+  update_report upsert(document source, std::vector<chunk> chunks) {
+    return try_upsert(std::move(source), std::move(chunks)).value();
+  }
+
+  /// Removes a document with all its chunks in one step.
+  /// errors  not_found: there is no such document
+  result<void> try_erase(std::string_view document_id, std::string_view tenant = {}) {
+    const std::lock_guard lock(core_->writer);
+    const auto base = core_->current();
+    auto documents = detail::documents_of(*base, tenant);
+    auto groups = detail::groups_of(*base, tenant);
+    const auto place = documents.find(document_id);
+    if (place == documents.end()) return missing("erase", document_id);
+    documents.erase(place);
+    groups.erase(groups.find(document_id));
+    auto content = detail::build_content(core_->options, documents, base->dimension);
+    if (!content) return content.failure();
+    publish(*base, tenant, {*content, detail::build_access(**content, std::move(groups))});
+    return {};
+  }
+  void erase(std::string_view document_id, std::string_view tenant = {}) {
+    try_erase(document_id, tenant).value();
+  }
+
+  /// Changes who may read a document. Nothing is embedded or analysed again; chunks with narrower
+  /// groups of their own keep what both lists allow.
+  /// errors  not_found; invalid_argument: an empty string among the groups
+  result<void> try_set_access(std::string_view document_id, std::vector<std::string> groups,
+                              std::string_view tenant = {}) {
+    if (std::find(groups.begin(), groups.end(), std::string{}) != groups.end()) {
+      return error(errc::invalid_argument, "set_access: document " + detail::quoted(document_id) +
+                                               ": an allowed group is empty");
+    }
+    const std::lock_guard lock(core_->writer);
+    const auto base = core_->current();
+    auto all = detail::groups_of(*base, tenant);
+    const auto place = all.find(document_id);
+    if (place == all.end()) return missing("set_access", document_id);
+    place->second = std::move(groups);
+    const auto& content = base->tenants.find(tenant)->second.content;
+    publish(*base, tenant, {content, detail::build_access(*content, std::move(all))});
+    return {};
+  }
+  void set_access(std::string_view document_id, std::vector<std::string> groups,
+                  std::string_view tenant = {}) {
+    try_set_access(document_id, std::move(groups), tenant).value();
+  }
+
+  /// Asks the permission source what a principal may read, now.
+  /// errors  permission_failed: no source, or it did not answer
+  [[nodiscard]] result<scope> try_scope_for(const principal& who) const {
+    if (core_->options.permissions == nullptr) {
+      return error(errc::permission_failed,
+                   "scope_for: the retriever has no permission source, so nobody may read");
+    }
+    return rag_retrieve::try_scope_for(*core_->options.permissions, who);
+  }
+  [[nodiscard]] scope scope_for(const principal& who) const { return try_scope_for(who).value(); }
+
+  /// The present state, pinned.
+  [[nodiscard]] rag_retrieve::snapshot snapshot() const { return {core_, core_->current()}; }
+
+  /// Searches the present state; see snapshot::try_search.
+  [[nodiscard]] result<answer> try_search(const query& asked, const scope& reader) const {
+    return snapshot().try_search(asked, reader);
+  }
+  [[nodiscard]] answer search(const query& asked, const scope& reader) const {
+    return try_search(asked, reader).value();
+  }
+  [[nodiscard]] result<std::vector<permitted_passage>> try_fetch(std::span<const std::string> ids,
+                                                                 const scope& reader) const {
+    return snapshot().try_fetch(ids, reader);
+  }
+  [[nodiscard]] std::vector<permitted_passage> fetch(std::span<const std::string> ids,
+                                                     const scope& reader) const {
+    return try_fetch(ids, reader).value();
+  }
+
+ private:
+  explicit retriever(std::shared_ptr<detail::retriever_core> core) : core_(std::move(core)) {}
+
+  [[nodiscard]] static error missing(std::string_view call, std::string_view document_id) {
+    return error(errc::not_found,
+                 std::string(call) + ": there is no document " + detail::quoted(document_id));
+  }
+
+  /// Publishes one tenant's new state; the caller holds the writer's lock.
+  void publish(const detail::index_state& base, std::string_view tenant,
+               detail::tenant_state state) {
+    auto next = std::make_shared<detail::index_state>(base);
+    next->tenants.insert_or_assign(std::string(tenant), std::move(state));
+    ++next->number;
+    core_->publish(std::move(next));
+  }
+
+  std::shared_ptr<detail::retriever_core> core_;
+};
+}  // inline namespace RAG_RETRIEVE_DETAIL_ABI
+}  // namespace rag_retrieve
+
+#endif  // RAG_RETRIEVE_HPP
+
+// MIT License
+//
+// Copyright (c) 2026 the authors of rag_retrieve
+//
+// Permission is hereby granted, free of charge, to any person obtaining a copy of this software and
+// associated documentation files (the "Software"), to deal in the Software without restriction,
+// including without limitation the rights to use, copy, modify, merge, publish, distribute,
+// sublicense, and/or sell copies of the Software, and to permit persons to whom the Software is
+// furnished to do so, subject to the following conditions:
+//
+// The above copyright notice and this permission notice shall be included in all copies or
+// substantial portions of the Software.
+//
+// THE SOFTWARE IS PROVIDED "AS IS", WITHOUT WARRANTY OF ANY KIND, EXPRESS OR IMPLIED, INCLUDING BUT
+// NOT LIMITED TO THE WARRANTIES OF MERCHANTABILITY, FITNESS FOR A PARTICULAR PURPOSE AND
+// NONINFRINGEMENT. IN NO EVENT SHALL THE AUTHORS OR COPYRIGHT HOLDERS BE LIABLE FOR ANY CLAIM,
+// DAMAGES OR OTHER LIABILITY, WHETHER IN AN ACTION OF CONTRACT, TORT OR OTHERWISE, ARISING FROM,
+// OUT OF OR IN CONNECTION WITH THE SOFTWARE OR THE USE OR OTHER DEALINGS IN THE SOFTWARE.
