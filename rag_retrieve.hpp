@@ -330,9 +330,13 @@ void keep_best(std::vector<Item>& items, std::size_t count, const Order& ranks_b
 class row_set {
  public:
   row_set() = default;
-  explicit row_set(std::size_t size, bool all = false) : size_(size), words_((size + 63) / 64) {
-    if (!all) return;
-    for (std::size_t row = 0; row < size; ++row) insert(row);
+  /// No row of an index of `size` rows.
+  explicit row_set(std::size_t size) : size_(size), words_((size + 63) / 64) {}
+  /// Every row of it.
+  [[nodiscard]] static row_set all(std::size_t size) {
+    row_set rows(size);
+    for (std::size_t row = 0; row < size; ++row) rows.insert(row);
+    return rows;
   }
 
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
@@ -369,7 +373,8 @@ class row_set {
 //   sentence   see sentence_ranges: when in doubt two sentences stay one, because a merged sentence
 //              costs a search less than a cut one.
 //
-// Everything is one forward pass with a bounded look to either side.
+// Everything is one forward pass with a bounded look to either side. The section is longer than
+// others by its tables, which stand last in it.
 //
 // Source   The Unicode Standard 15.0; UAX #29 (grapheme clusters); CaseFolding.txt.
 // =================================================================================================
@@ -860,7 +865,7 @@ struct fence_mark {
 }
 
 /// True if the line closes the open fence: the same mark, at least as often, and nothing else.
-[[nodiscard]] inline bool closes(std::string_view line, const fence_mark& open) {
+[[nodiscard]] inline bool closes_fence(std::string_view line, const fence_mark& open) {
   const fence_mark mark = fence_of(line);
   return mark.mark == open.mark && mark.length >= open.length &&
          line.find_last_not_of(" \t") < run_length(line, 0, ' ') + mark.length;
@@ -937,7 +942,7 @@ void for_each_block(std::string_view text, byte_range within, bool line_by_line,
     const text_line line = line_at(text, at);
     const std::string_view content = slice(text, line.content);
     if (fence.mark != 0) {
-      if (closes(content, fence)) {
+      if (closes_fence(content, fence)) {
         close(line.next, line_kind::blank);
         fence = {};
       } else if (trim(text, line.content).empty()) {
@@ -961,52 +966,48 @@ void for_each_block(std::string_view text, byte_range within, bool line_by_line,
 
 // -- words that a full stop belongs to; each list is sorted
 
-/// A name follows: never the end of a sentence.
-inline constexpr std::string_view titles[] = {
-    "adm",  "asst", "avv", "brig", "capt", "cmdr",   "col",  "cpl",  "dott", "dr", "fr",
-    "gen",  "gov",  "herr", "hon", "hr",   "ing",    "lt",   "maj",  "messrs", "mlle",
-    "mme",  "mr",   "mrs", "ms",   "mt",   "pres",   "prof", "rep",  "rev",  "sen", "sgt",
-    "sig",  "st",   "supt"};
+/// A name follows: never the end of a sentence, if written with a capital ("20 ms." may be one).
+inline constexpr std::string_view title_words[] = {
+    "adm", "asst", "brig", "capt", "cmdr", "col", "cpl", "dr", "fr", "gen", "gov", "hon", "hr",
+    "lt", "maj", "messrs", "mlle", "mme", "mr", "mrs", "ms", "mt", "pres", "prof", "rep", "rev",
+    "sen", "sgt", "st", "supt"};
 
 /// Goes on by its meaning: never the end.
 inline constexpr std::string_view inner_words[] = {
-    "adj", "approx", "bzw", "ca",   "cf",   "d.h", "e.g", "esp", "evtl", "ggf",
-    "i.e", "incl",   "med", "resp", "univ", "vgl", "viz", "vs",  "z.b"};
+    "adj", "approx", "avv", "bzw", "ca", "cf", "d.h", "dott", "dr", "e.g", "esp", "evtl", "ggf",
+    "i.e", "incl", "ing", "med", "prof", "resp", "sig", "univ", "vgl", "viz", "vs", "z.b"};
 
 /// A number follows: not the end before a number.
 inline constexpr std::string_view reference_words[] = {
-    "app",  "apr",  "art", "aug", "ch",   "chap", "dec", "eq",  "eqs", "ext", "feb",
-    "fig",  "figs", "ft",  "jan", "jul",  "jun",  "lb",  "lbs", "no",  "nos", "nov",
-    "nr",   "n\xC2\xB0",   "n\xC2\xBA",   "oct",  "oz",  "p",   "para", "pp", "ref",
-    "refs", "sec",  "sect", "sep", "sept", "str", "vol", "vols"};
+    "apr", "art", "aug", "ch", "chap", "dec", "eq", "eqs", "ext", "feb", "fig", "figs", "ft",
+    "jan", "jul", "jun", "lb", "lbs", "no", "nos", "nov", "nr", "n\xC2\xB0", "n\xC2\xBA", "oct",
+    "oz", "p", "para", "pp", "ref", "refs", "sec", "sect", "sep", "sept", "str", "vol", "vols"};
 
-/// May stand last, but often do not: the end only before a usual opening word.
+/// May stand last, but often does not: the end only before a usual opening word.
 inline constexpr std::string_view optional_words[] = {
-    "al", "assn", "ave", "blvd", "bros", "co", "corp", "dept", "ed", "eds",
-    "est", "inc", "jr", "ltd", "rd", "sr"};
+    "al", "assn", "ave", "blvd", "bros", "co", "corp", "dept", "ed", "eds", "est", "inc", "jr",
+    "ltd", "rd", "sr"};
 
 /// Times and eras, often the last words of a sentence.
 inline constexpr std::string_view time_words[] = {"a.d", "a.m", "b.c", "b.c.e", "c.e", "p.m"};
 
 /// Words that often open an English sentence and seldom follow an abbreviation inside one.
 inline constexpr std::string_view opening_words[] = {
-    "A",       "About", "After", "All",   "Also",  "An",     "And",   "Are",   "As",   "At",
-    "Both",    "But",   "By",    "Can",   "Did",   "Do",     "Does",  "Each",  "Even", "Every",
-    "For",     "From",  "Had",   "Has",   "Have",  "He",     "Her",   "Here",  "His",  "How",
-    "However", "I",     "If",    "In",    "Is",    "It",     "Its",   "Just",  "Let",  "Many",
-    "May",     "Maybe", "More",  "Most",  "My",    "Next",   "No",    "Not",   "Now",  "Of",
-    "On",      "Once",  "One",   "Only",  "Or",    "Other",  "Our",   "Please", "Several", "She",
-    "Since",   "So",    "Some",  "Such",  "That",  "The",    "Their", "Then",  "There", "These",
-    "They",    "This",  "Those", "Thus",  "To",    "Today",  "Under", "Until", "Use",  "Was",
-    "We",      "Were",  "What",  "When",  "Where", "Which",  "While", "Who",   "Why",  "Will",
-    "With",    "You",   "Your"};
+    "A", "About", "After", "All", "Also", "An", "And", "Are", "As", "At", "Both", "But", "By",
+    "Can", "Did", "Do", "Does", "Each", "Even", "Every", "For", "From", "Had", "Has", "Have",
+    "He", "Her", "Here", "His", "How", "However", "I", "If", "In", "Is", "It", "Its", "Just",
+    "Let", "Many", "May", "Maybe", "More", "Most", "My", "Next", "No", "Not", "Now", "Of", "On",
+    "Once", "One", "Only", "Or", "Other", "Our", "Please", "Several", "She", "Since", "So",
+    "Some", "Such", "That", "The", "Their", "Then", "There", "These", "They", "This", "Those",
+    "Thus", "To", "Today", "Under", "Until", "Use", "Was", "We", "Were", "What", "When", "Where",
+    "Which", "While", "Who", "Why", "Will", "With", "You", "Your"};
 
 /// Words with which a time can open a sentence.
-inline constexpr std::string_view time_openers[] = {"after", "around", "at",    "before", "by",
-                                                    "from",  "in",     "on",    "since",  "until"};
+inline constexpr std::string_view time_openers[] = {
+    "after", "around", "at", "before", "by", "from", "in", "on", "since", "until"};
 
 template <std::size_t Count>
-[[nodiscard]] constexpr bool holds(const std::string_view (&list)[Count], std::string_view word) {
+[[nodiscard]] constexpr bool in_list(const std::string_view (&list)[Count], std::string_view word) {
   return std::binary_search(std::begin(list), std::end(list), word);
 }
 
@@ -1067,15 +1068,15 @@ enum class mark_kind : std::uint8_t {
 
 /// The bytes with which a mark, bullet, list marker or code span may begin or end: most text is
 /// passed over by this one look.
-[[nodiscard]] constexpr std::array<bool, 256> make_stops() {
-  std::array<bool, 256> stops{};
-  for (char c : {'.', '!', '?', ')', '`'}) stops[static_cast<unsigned char>(c)] = true;
+[[nodiscard]] constexpr std::array<bool, 256> make_mark_bytes() {
+  std::array<bool, 256> mark_bytes{};
+  for (char c : {'.', '!', '?', ')', '`'}) mark_bytes[static_cast<unsigned char>(c)] = true;
   for (unsigned lead : {0xCDU, 0xD6U, 0xD8U, 0xDBU, 0xE0U, 0xE1U, 0xE2U, 0xE3U, 0xEFU}) {
-    stops[lead] = true;
+    mark_bytes[lead] = true;
   }
-  return stops;
+  return mark_bytes;
 }
-inline constexpr std::array<bool, 256> stops = make_stops();
+inline constexpr std::array<bool, 256> mark_bytes = make_mark_bytes();
 
 /// A run of marks and what closes behind it.
 struct mark_run {
@@ -1083,7 +1084,7 @@ struct mark_run {
   std::size_t begin = 0;
   std::size_t end = 0;     // of the marks
   std::size_t closed = 0;  // of the closers and footnote numbers behind them
-  std::size_t dots = 0;    // how many full stops
+  std::size_t dots = 0;    // how many full mark_bytes
   bool spaced = false;     // ". . ."
 };
 
@@ -1147,7 +1148,7 @@ class sentence_scanner {
 
   void run() {
     for (std::size_t at = sentence_; at < text_.size();) {
-      at = stops[byte_at(text_, at)] ? step(at) : at + 1;
+      at = mark_bytes[byte_at(text_, at)] ? step(at) : at + 1;
     }
     cut(text_.size());
   }
@@ -1183,7 +1184,7 @@ class sentence_scanner {
 
   // -- reading
 
-  /// Past a code span, whose marks end nothing but for one that stands last in it; past the quotes
+  /// Past a code span, whose marks end nothing but for one behind its last word; past the quotes
   /// alone if they open none. A failed search is remembered for its length, so that each length is
   /// searched for in vain only once.
   std::size_t end_of_code(std::size_t at) {
@@ -1194,7 +1195,8 @@ class sentence_scanner {
       const std::size_t closing = run_length(text_, from, '`');
       if (closing == length) {
         work_ += from - at;
-        const bool marked = mark_of(byte_at(text_, from - 1)) != mark_kind::none;
+        const bool marked = mark_of(byte_at(text_, from - 1)) != mark_kind::none &&
+                            is_letter_or_digit(byte_at(text_, from - 2));
         return marked ? from - 1 : from + closing;
       }
       from += closing;
@@ -1379,12 +1381,17 @@ class sentence_scanner {
     }
     char buffer[longest] = {};
     const std::string_view lower = lower_case(word, buffer);
-    if (holds(titles, lower) || holds(inner_words, lower)) return false;
-    if (holds(reference_words, lower)) return !is_number(next);
-    if (holds(time_words, lower)) return ends_time(next, lower.ends_with('m'));
-    const bool uncertain = holds(optional_words, lower) || is_initial(word, next) ||
+    if (in_list(title_words, lower) && is_capitalised(word)) return false;
+    if (in_list(inner_words, lower)) return false;
+    if (in_list(reference_words, lower)) return !is_number(next);
+    if (in_list(time_words, lower)) return ends_time(next, lower.ends_with('m'));
+    const bool uncertain = in_list(optional_words, lower) || is_initial(word, next) ||
                            is_acronym(word);
     return !uncertain || opens_sentence(next);
+  }
+
+  static bool is_capitalised(std::string_view word) {
+    return word.size() > 1 && ascii_lower(word[0]) != word[0] && ascii_lower(word[1]) == word[1];
   }
 
   static std::string_view lower_case(std::string_view word, char (&buffer)[longest]) {
@@ -1394,7 +1401,7 @@ class sentence_scanner {
 
   /// A usual opening word, but no initial such as in "J. A. Smith".
   bool opens_sentence(const follower& next) const {
-    return holds(opening_words, word_at(next.word)) && !is_dotted_letter(next);
+    return in_list(opening_words, word_at(next.word)) && !is_dotted_letter(next);
   }
 
   /// One letter and a full stop.
@@ -1425,8 +1432,8 @@ class sentence_scanner {
     if (opens_sentence(next)) return true;
     char buffer[longest] = {};
     const std::string_view after = word_at(next.word);
-    if (of_day ? !holds(titles, lower_case(after, buffer)) : after.empty()) return false;
-    return !holds(time_openers, lower_case(word_at(opening_word()), buffer));
+    if (of_day ? !in_list(title_words, lower_case(after, buffer)) : after.empty()) return false;
+    return !in_list(time_openers, lower_case(word_at(opening_word()), buffer));
   }
 
   /// "J" of "J. Smith", or "z" of "z. B.". A small letter of ASCII alone is a variable.
@@ -1439,7 +1446,7 @@ class sentence_scanner {
     return !is_unspaced(letter.value);
   }
 
-  /// Letters, one or two at a time, with full stops between them: "U.S", "Ph.D".
+  /// Letters, one or two at a time, with full mark_bytes between them: "U.S", "Ph.D".
   static bool is_acronym(std::string_view word) {
     std::size_t letters = 0;
     bool inner = false;
@@ -1900,7 +1907,7 @@ inline constexpr long_fold long_fold_table[] = {
     {0xFB15, {0x574, 0x56B, 0x0}}, {0xFB16, {0x57E, 0x576, 0x0}}, {0xFB17, {0x574, 0x56D, 0x0}},
 };
 
-/// Grapheme_Cluster_Break and Extended_Pictographic; the letters are grapheme_class.
+/// Grapheme_Cluster_Break, Extended_Pictographic; the letters are grapheme_class.
 inline constexpr grapheme_range grapheme_table[] = {
     {0x7F, 0x9F, 'C'}, {0xA9, 0xA9, 'X'}, {0xAD, 0xAD, 'C'}, {0xAE, 0xAE, 'X'},
     {0x300, 0x36F, 'E'}, {0x483, 0x489, 'E'}, {0x591, 0x5BD, 'E'}, {0x5BF, 0x5BF, 'E'},
@@ -2186,8 +2193,8 @@ using token_splitter = std::function<std::vector<byte_range>(std::string_view)>;
 /// What a token is. Both empty: a word. `split` alone: the count is the number of its ranges.
 /// `count` alone: text is cut at words, and inside words at graphemes.
 struct tokenizer {
-  token_counter count;   ///< decides whether a text fits
-  token_splitter split;  ///< where windows of a fixed size may be cut
+  token_counter count = {};   ///< decides whether a text fits
+  token_splitter split = {};  ///< where windows of a fixed size may be cut
 };
 
 namespace detail {
@@ -2231,7 +2238,8 @@ namespace detail {
   byte_range word = next_word(text, at);
   if (word.empty()) return word;
   if (word.begin > at && is_attached(text, word.begin)) {
-    word.begin -= decode_before(text, at, word.begin).length;
+    const std::size_t space = word.begin - decode_before(text, at, word.begin).length;
+    if (next_grapheme(text, space) > word.begin) word.begin = space;
   }
   while (word.end < text.size() && static_cast<unsigned char>(text[word.end - 1]) >= 0x80) {
     const std::size_t last = word.end - decode_before(text, word.begin, word.end).length;
@@ -2278,7 +2286,6 @@ namespace detail {
 }
 
 }  // namespace detail
-
 // =================================================================================================
 // 4. Vectors: dot product, cosine, unit length, and the embedder
 //
@@ -2744,9 +2751,9 @@ namespace detail {
 
 /// All that a passage carries. Plain data, but only inside a permitted_passage it leaves the store.
 struct passage_data {
-  std::string id, document_id, parent_id, title, text, search_text, why = {};
+  std::string id, document_id, parent_id, title, heading, text, body, search_text, why;
   std::uint64_t revision = 0;
-  std::vector<std::string> heading_path = {};
+  std::vector<std::string> heading_path = {}, identifiers = {};
   byte_range range = {};
   std::size_t token_count = 0;
   std::size_t lexical_rank = 0, dense_rank = 0;
@@ -2769,15 +2776,24 @@ class permitted_passage {
   [[nodiscard]] const std::vector<std::string>& heading_path() const noexcept {
     return data_.heading_path;
   }
-  /// The slice of the document, byte for byte.
+  /// What stands above the body, without marks; may be empty.
+  [[nodiscard]] const std::string& heading() const noexcept { return data_.heading; }
+  /// The text below the heading, byte for byte.
+  [[nodiscard]] const std::string& body() const noexcept { return data_.body; }
+  /// The slice of the document, heading line and body, byte for byte.
   [[nodiscard]] const std::string& text() const noexcept { return data_.text; }
   /// Heading, blank line, body: what was searched, and what a model should be sent.
   [[nodiscard]] const std::string& search_text() const noexcept { return data_.search_text; }
+  /// The codes in it, as they are written there.
+  [[nodiscard]] const std::vector<std::string>& identifiers() const noexcept {
+    return data_.identifiers;
+  }
   [[nodiscard]] byte_range range() const noexcept { return data_.range; }
   [[nodiscard]] std::size_t token_count() const noexcept { return data_.token_count; }
 
-  /// The score of the stage that ordered the list: BM25 in lexical mode, the similarity in dense
-  /// mode, the sum of reciprocal ranks in hybrid mode. Never a confidence.
+  /// The score of the first search: BM25 in lexical mode, the similarity in dense mode, the sum of
+  /// reciprocal ranks in hybrid mode. A reranker reorders by rerank_score() and leaves it as it is.
+  /// Never a confidence.
   [[nodiscard]] double score() const noexcept { return data_.score; }
   [[nodiscard]] std::size_t lexical_rank() const noexcept {
     return data_.lexical_rank;
@@ -2897,6 +2913,9 @@ class gate {
 // Time is linear in the text and the chunks for a counter that grows with its text. One that does
 // not may cost more calls and shorter chunks, never the limit.
 //
+// The section is long because a third of it reads Markdown: a heading is only a heading outside
+// code, comments, quotes and lists.
+//
 // Source   CommonMark 0.30 for headings; GitHub for anchors.
 // =================================================================================================
 
@@ -2904,9 +2923,9 @@ class gate {
 
 /// A heading that opens a section: not in code, HTML, a quote or a list item.
 struct markdown_heading {
-  std::size_t level = 1;  ///< 1 to 6
-  std::string title;      ///< as written, without the marks; lines of a setext heading by a space
-  byte_range lines;       ///< its own line or lines, the last line end included
+  std::size_t level = 1;   ///< 1 to 6
+  std::string title = {};  ///< as written, without the marks; setext lines joined by a space
+  byte_range lines = {};   ///< its own line or lines, the last line end included
 };
 
 namespace detail {
@@ -2983,6 +3002,14 @@ class line_cursor {
   return text[0] != '=' && is_rule(text, 0, false);
 }
 
+/// True if a line closes the open fence: the same mark, at least as often, and only blanks after
+/// it.
+[[nodiscard]] inline bool ends_fence(std::string_view line, const fence_mark& open) {
+  const fence_mark mark = fence_of(line);
+  const std::string_view rest = trim_blanks(line);
+  return mark.mark == open.mark && mark.length >= open.length && mark.length == rest.size();
+}
+
 /// The length of a list marker, or 0. Into a paragraph only a bullet or the number 1 breaks, and
 /// only if text follows.
 [[nodiscard]] inline std::size_t item_marker(std::string_view text, bool in_paragraph) {
@@ -3020,14 +3047,14 @@ class line_cursor {
 
 /// Tags whose block ends at a blank line (kind 6), in order.
 inline constexpr std::string_view html_block_tags[] = {
-    "address", "article",  "aside",    "base",     "basefont", "blockquote", "body",     "caption",
-    "center",  "col",      "colgroup", "dd",       "details",  "dialog",     "dir",      "div",
-    "dl",      "dt",       "fieldset", "figcaption", "figure", "footer",     "form",     "frame",
-    "frameset", "h1",      "h2",       "h3",       "h4",       "h5",         "h6",       "head",
-    "header",  "hr",       "html",     "iframe",   "legend",   "li",         "link",     "main",
-    "menu",    "menuitem", "nav",      "noframes", "ol",       "optgroup",   "option",   "p",
-    "param",   "section",  "source",   "summary",  "table",    "tbody",      "td",       "tfoot",
-    "th",      "thead",    "title",    "tr",       "track",    "ul",
+    "address",  "article",  "aside",    "base",       "basefont", "blockquote", "body",   "caption",
+    "center",   "col",      "colgroup", "dd",         "details",  "dialog",     "dir",    "div",
+    "dl",       "dt",       "fieldset", "figcaption", "figure",   "footer",     "form",   "frame",
+    "frameset", "h1",       "h2",       "h3",         "h4",       "h5",         "h6",     "head",
+    "header",   "hr",       "html",     "iframe",     "legend",   "li",         "link",   "main",
+    "menu",     "menuitem", "nav",      "noframes",   "ol",       "optgroup",   "option", "p",
+    "param",    "section",  "source",   "summary",    "table",    "tbody",      "td",     "tfoot",
+    "th",       "thead",    "title",    "tr",         "track",    "ul",
 };
 
 /// Tags whose block ends at a closing tag (kind 1).
@@ -3046,8 +3073,8 @@ inline constexpr std::string_view html_raw_tags[] = {"pre", "script", "style", "
 /// Steps over one attribute of a tag, `name` or `name=value`; at its begin if there is none.
 [[nodiscard]] inline std::size_t skip_attribute(std::string_view text, std::size_t at) {
   const auto in_name = [text](std::size_t i) {
-    return i < text.size() && (is_tag_character(text[i]) || text[i] == '_' || text[i] == ':' ||
-                               text[i] == '.');
+    return i < text.size() &&
+           (is_tag_character(text[i]) || text[i] == '_' || text[i] == ':' || text[i] == '.');
   };
   const std::size_t begin = at;
   if (!in_name(at) || text[at] == '-' || text[at] == '.' ||
@@ -3114,7 +3141,8 @@ inline constexpr std::string_view html_raw_tags[] = {"pre", "script", "style", "
   constexpr std::string_view last[] = {"-->", "?>", ">", "]]>"};
   if (kind >= 2 && kind <= 5) return line.find(last[kind - 2]) != std::string_view::npos;
   if (kind != 1) return trim_blanks(line).empty();
-  for (std::size_t at = line.find("</"); at != std::string_view::npos; at = line.find("</", at + 1)) {
+  for (std::size_t at = line.find("</"); at != std::string_view::npos;
+       at = line.find("</", at + 1)) {
     for (std::string_view tag : html_raw_tags) {
       const std::string_view name = line.substr(at + 2, tag.size());
       const bool same = std::equal(name.begin(), name.end(), tag.begin(), tag.end(),
@@ -3165,7 +3193,7 @@ class heading_scanner {
           paragraph = lazy = false;
           continue;
         }
-        if (open_leaf(line, depth, paragraph)) return;
+        if (open_leaf(line, depth, paragraph, lazy)) return;
       } else if (!paragraph && !lazy) {
         return close_to(depth);  // indented code
       }
@@ -3190,10 +3218,10 @@ class heading_scanner {
         if (line.blank() || line.indent() > 3 || line.rest()[0] != '>') break;
         line.skip_marker(1);
         line.skip_columns(1);
-      } else if (line.blank()) {
-        if (next.empty) break;
       } else if (line.indent() >= next.offset) {
         line.skip_columns(next.offset);
+      } else if (line.blank() && !next.empty) {
+        line.skip_indent();
       } else {
         break;
       }
@@ -3205,7 +3233,7 @@ class heading_scanner {
   bool continue_leaf(const line_cursor& line) {
     const std::string_view rest = line.rest();
     if (leaf_ == leaf::fence) {
-      if (line.indent() < 4 && closes(rest, fence_)) leaf_ = leaf::none;
+      if (line.indent() < 4 && ends_fence(rest, fence_)) leaf_ = leaf::none;
       return true;
     }
     if (html_block_ends(rest, html_)) leaf_ = leaf::none;
@@ -3243,7 +3271,7 @@ class heading_scanner {
   }
 
   /// Opens a heading, rule, fence or HTML block; false: the line is none of these.
-  bool open_leaf(const line_cursor& line, std::size_t depth, bool paragraph) {
+  bool open_leaf(const line_cursor& line, std::size_t depth, bool paragraph, bool lazy) {
     const std::string_view rest = line.rest();
     if (const std::size_t level = atx_level(rest); level != 0) {
       close_to(depth);
@@ -3252,7 +3280,7 @@ class heading_scanner {
       close_to(depth);
       leaf_ = leaf::fence;
       fence_ = fence;
-    } else if (const int kind = html_block_kind(rest, paragraph); kind != 0) {
+    } else if (const int kind = html_block_kind(rest, paragraph || lazy); kind != 0) {
       close_to(depth);
       html_ = kind;
       if (kind > 5 || !html_block_ends(rest, kind)) leaf_ = leaf::html;
@@ -3335,7 +3363,7 @@ class heading_scanner {
   return detail::heading_scanner(text).scan(detail::after_front_matter(text));
 }
 
-// ---- Pieces: what a text is made of, from coarse to fine ------------------------------------------
+// ---- Pieces: what a text is made of, from coarse to fine ----------------------------------------
 
 namespace detail {
 
@@ -3378,7 +3406,7 @@ class block_reader {
   void read_line(const text_line& line) {
     const std::string_view content = slice(text_, line.content);
     if (fence_.mark != 0) {
-      if (!closes(content, fence_)) return;
+      if (!ends_fence(content, fence_)) return;
       fence_ = {};
       return close(line.next);
     }
@@ -3388,7 +3416,8 @@ class block_reader {
       if (finer_ != cut::items && !after_heading_) close(line.next);
       return;
     }
-    const bool item = opens_item(content, at, finer_ == cut::sentences && begin_ < line.content.begin);
+    const bool item =
+        opens_item(content, at, finer_ == cut::sentences && begin_ < line.content.begin);
     const fence_mark fence = fence_of(content);
     const bool in_list = finer_ == cut::items && (at > 1 || item || !(after_blank_ || fence.mark));
     if (in_list) {
@@ -3469,7 +3498,8 @@ class block_reader {
     begin = end;
   };
   for (const byte_range& token : split(slice(text, within))) {
-    if (token.begin >= token.end || token.end > within.size() || within.begin + token.begin < last) {
+    if (token.begin >= token.end || token.end > within.size() ||
+        within.begin + token.begin < last) {
       return error(errc::bad_counter, "the token splitter answered [" + text_of(token.begin) +
                                           ", " + text_of(token.end) + ") in a text of " +
                                           text_of(within.size()) +
@@ -3515,7 +3545,7 @@ class piece_source {
   std::size_t cursor_ = 0;
 };
 
-// ---- Sections: the tree of headings, written as a list in the order of the text -------------------
+// ---- Sections: the tree of headings, written as a list in the order of the text -----------------
 
 struct section {
   std::size_t level = 0;   // 0: the document itself, always the first of the list
@@ -3583,14 +3613,16 @@ class anchor_register {
 [[nodiscard]] inline std::string path_title_of(const std::string& title) {
   constexpr std::size_t longest = 1024;
   std::size_t end = (std::min)(title.size(), longest);
-  while (end > 0 && end < title.size() && (static_cast<unsigned char>(title[end]) & 0xC0U) == 0x80) {
+  while (end > 0 && end < title.size() &&
+         (static_cast<unsigned char>(title[end]) & 0xC0U) == 0x80) {
     --end;
   }
   return title.substr(0, end);
 }
 
 /// The document and its sections down to a level. Deeper headings are text.
-[[nodiscard]] inline std::vector<section> sections_of(std::string_view text, std::size_t max_level) {
+[[nodiscard]] inline std::vector<section> sections_of(std::string_view text,
+                                                      std::size_t max_level) {
   std::vector<section> sections(1);
   sections[0].own.begin = after_front_matter(text);
   std::vector<std::size_t> open{0};
@@ -3612,6 +3644,7 @@ class anchor_register {
     next.path_title = std::move(path_title);
     next.anchor = std::move(anchor);
     next.lines = heading.lines;
+    next.lines.begin = text.find_first_not_of(" \t", next.lines.begin);
     next.own.begin = heading.lines.end;
     next.parent = open.back();
     open.push_back(sections.size());
@@ -3623,7 +3656,7 @@ class anchor_register {
   return sections;
 }
 
-// ---- The builder: measures, cuts, and writes the chunk records ------------------------------------
+// ---- The builder: measures, cuts, and writes the chunk records ----------------------------------
 
 /// Where a text stands: in which section, and what its search text has above it.
 struct place {
@@ -3675,7 +3708,11 @@ class chunk_builder {
  public:
   chunk_builder(const document& source, const chunk_sizes& sizes, const tokenizer& tokens,
                 const sentence_options& sentences)
-      : source_(source), text_(source.text), sizes_(sizes), tokens_(tokens), sentences_(sentences) {}
+      : source_(source),
+        text_(source.text),
+        sizes_(sizes),
+        tokens_(tokens),
+        sentences_(sentences) {}
 
   [[nodiscard]] std::string_view text() const { return text_; }
   [[nodiscard]] byte_range content() const {
@@ -3723,23 +3760,29 @@ class chunk_builder {
     fits(none, range) ? emit(none, range) : split(range, finer, none);
   }
 
-  /// Packs pieces of one kind into chunks, as many as fit. A piece that is too long by itself is cut
-  /// into finer ones: the only recursion, as deep as there are kinds.
+  /// Packs pieces of one kind into chunks, as many as fit. A piece that is too long by itself is
+  /// cut into finer ones: the only recursion, as deep as there are kinds.
   void split(byte_range within, cut kind, place& above) {
     piece_source pieces = pieces_of(within, kind);
     piece first = pieces.next(within.begin);
+    std::size_t known = 0;  // up to here the overlap is known to leave room
     while (!first.range.empty()) {
-      const std::size_t end = furthest(above, first.range, pieces);
+      const std::size_t end = (std::max)(furthest(above, first.range, pieces), known);
       if (end == first.range.begin) {
         kind == cut::graphemes ? emit_alone(above, first.range)
                                : split(first.range, first.finer, above);
         first = pieces.next(first.range.end);
         continue;
       }
-      emit(above, {first.range.begin, end});
+      const std::size_t begin = first.range.begin;
+      emit(above, {begin, end});
       const piece next = pieces.next(end);
-      const bool repeats = sizes_.overlap > 0 && kind >= sizes_.overlap_from && !next.range.empty();
-      first = repeats ? pieces.next(overlap_begin(above, {first.range.begin, end}, next, pieces)) : next;
+      const bool repeats = sizes_.overlap > 0 && kind >= sizes_.overlap_from;
+      known = repeats ? next.range.end : 0;
+      first = next;
+      if (!repeats || next.range.empty()) continue;
+      first = pieces.next(overlap_begin(above, {begin, end}, next, pieces));
+      if (first.range.begin == next.range.begin) known = 0;
     }
   }
 
@@ -3786,8 +3829,9 @@ class chunk_builder {
       if (name) {
         if (std::string given = name(source_, record); !given.empty()) record.id = std::move(given);
         if (!ids.insert(record.id).second) {
-          return error(errc::duplicate_id, std::string(sizes_.chunker) + ": the namer gave the id " +
-                                               quoted(record.id) +
+          return error(errc::duplicate_id, std::string(sizes_.chunker) +
+                                               ": the namer gave the id " +
+                                               detail::quoted(record.id) +
                                                " twice; one id for each chunk was expected");
         }
       }
@@ -3824,9 +3868,12 @@ class chunk_builder {
     return (std::max)(count_words(above.heading), count_words(slice(text_, above.lines)));
   }
 
-  [[nodiscard]] std::size_t count(std::string_view text) const { return count_tokens(tokens_, text); }
+  [[nodiscard]] std::size_t count(std::string_view text) const {
+    return count_tokens(tokens_, text);
+  }
 
-  /// The tokens of a chunk that is not written yet: of its search text or its slice, if that is more.
+  /// The tokens of a chunk that is not written yet: of its search text or its slice, if that is
+  /// more.
   [[nodiscard]] std::size_t tokens_of(const place& above, byte_range body) {
     joined_ = above.heading;
     if (!joined_.empty()) joined_ += "\n\n";
@@ -3888,7 +3935,8 @@ class chunk_builder {
                                                 piece_source& pieces) {
     const std::size_t begin = first.begin;
     const auto aim = [&](std::size_t end, std::size_t tokens) {  // where the limit would be
-      const double share = static_cast<double>(limit()) / static_cast<double>((std::max)(tokens, std::size_t{1}));
+      const double share =
+          static_cast<double>(limit()) / static_cast<double>((std::max)(tokens, std::size_t{1}));
       const double bytes = static_cast<double>(end - begin) * (std::min)(share, 2.0);
       return begin + static_cast<std::size_t>(bytes);
     };
@@ -3944,8 +3992,9 @@ class chunk_builder {
       return count(slice(text_, {begins_[i], last.end})) <= sizes_.overlap &&
              fits(above, {begins_[i], next.range.end});
     };
-    std::size_t best = begins_.size();  // the first known to be good, and above the last that is not
-    std::size_t bad = 0;                // the chunk's own begin would be no progress
+    std::size_t best =
+        begins_.size();   // the first known to be good, and above the last that is not
+    std::size_t bad = 0;  // the chunk's own begin would be no progress
     for (std::size_t step = 1; best - bad > 1; step *= 2) {
       const std::size_t i = best - (std::min)(step, best - bad - 1);
       if (!good(i)) {
@@ -4068,7 +4117,7 @@ template <class Write>
 
 }  // namespace detail
 
-// ---- The chunkers ---------------------------------------------------------------------------------
+// ---- The chunkers -------------------------------------------------------------------------------
 //
 // Each exists twice, as everywhere: try_chunk_x returns its errors, chunk_x throws them.
 //   errors   errc::invalid_argument: a size out of range, named with its value, whatever the text
@@ -4082,8 +4131,8 @@ inline constexpr std::size_t default_chunk_size = 256;
 
 /// The document as one chunk.
 struct whole_options {
-  tokenizer tokens;  ///< fills token_count; there is no limit
-  chunk_namer name;
+  tokenizer tokens = {};  ///< fills token_count; there is no limit
+  chunk_namer name = {};
 };
 
 /// The document as one chunk, whose id is the document's. Its heading is the one the text opens
@@ -4123,8 +4172,8 @@ struct fixed_options {
   std::size_t chunk_size = default_chunk_size;  ///< tokens, at least 1; small: less that is beside
                                                 ///< the point, but what belongs together is parted
   std::size_t overlap = 0;  ///< tokens repeated from the window before; below chunk_size
-  tokenizer tokens;
-  chunk_namer name;
+  tokenizer tokens = {};
+  chunk_namer name = {};
 };
 
 /// Windows of chunk_size tokens; each begins chunk_size - overlap tokens after the one before. The
@@ -4153,9 +4202,9 @@ struct fixed_options {
 /// Each sentence as a chunk.
 struct single_sentence_options {
   std::size_t chunk_size = default_chunk_size;  ///< tokens; a longer sentence is cut at words
-  sentence_options sentences;
-  tokenizer tokens;
-  chunk_namer name;
+  sentence_options sentences = {};
+  tokenizer tokens = {};
+  chunk_namer name = {};
 };
 
 /// Each sentence as a chunk. Headings are text.
@@ -4164,14 +4213,13 @@ struct single_sentence_options {
 [[nodiscard]] inline result<std::vector<chunk>> try_chunk_sentences(
     const document& source, const single_sentence_options& options = {}) {
   const detail::chunk_sizes sizes{.chunker = "chunk_sentences", .chunk_size = options.chunk_size};
-  return detail::run_chunker(
-      source, sizes, options.tokens, options.sentences, options.name,
-      [&](detail::chunk_builder& out, auto&&...) {
-        for (const byte_range& sentence :
-             sentence_ranges(source.text, out.content(), options.sentences)) {
-          out.write(sentence, detail::cut::words);
-        }
-      });
+  return detail::run_chunker(source, sizes, options.tokens, options.sentences, options.name,
+                             [&](detail::chunk_builder& out, auto&&...) {
+                               for (const byte_range& sentence : sentence_ranges(
+                                        source.text, out.content(), options.sentences)) {
+                                 out.write(sentence, detail::cut::words);
+                               }
+                             });
 }
 [[nodiscard]] inline std::vector<chunk> chunk_sentences(
     const document& source, const single_sentence_options& options = {}) {
@@ -4182,9 +4230,9 @@ struct single_sentence_options {
 struct packed_options {
   std::size_t chunk_size = default_chunk_size;  ///< tokens, at least 1
   std::size_t overlap = 0;  ///< at most so many tokens are repeated, in whole sentences
-  sentence_options sentences;
-  tokenizer tokens;
-  chunk_namer name;
+  sentence_options sentences = {};
+  tokenizer tokens = {};
+  chunk_namer name = {};
 };
 
 /// Adds sentences to a chunk until the next would exceed the size. A sentence that is too long by
@@ -4280,7 +4328,8 @@ inline void write_sections(chunk_builder& out, const std::vector<section>& secti
       pending = i;
     }
     place above = place_of(sections, pending, i);
-    out.write(above, below(above, text));
+    const byte_range body = below(above, text);
+    out.write(above, body);
     pending = ++i;
   }
   if (pending < sections.size()) write_as_text(pending, out.text().size());
@@ -4293,9 +4342,9 @@ struct structure_options {
   std::size_t max_heading_level = 6;            ///< 1 to 6; deeper headings are text
   std::size_t chunk_size = default_chunk_size;  ///< tokens, heading included
   std::size_t min_chunk_size = 0;  ///< tokens; smaller neighbours in one section merge if they fit
-  sentence_options sentences;
-  tokenizer tokens;
-  chunk_namer name;
+  sentence_options sentences = {};
+  tokenizer tokens = {};
+  chunk_namer name = {};
 };
 
 /// A new chunk at every heading of a level up to max_heading_level, the heading above its text. A
@@ -4303,8 +4352,8 @@ struct structure_options {
 ///
 /// cost     O(bytes + bytes of the chunks)
 ///
-/// "# Page\n\n## A\n\nOne.\n\n## B\n\nTwo.\n" gives [8, 19) with path Page, A and [21, 31) with path
-/// Page, B; "# Page" has no text of its own and stands in the paths only.
+/// "# Page\n\n## A\n\nOne.\n\n## B\n\nTwo.\n" gives [8, 19) with path Page, A and [21, 31) with
+/// path Page, B; "# Page" has no text of its own and stands in the paths only.
 [[nodiscard]] inline result<std::vector<chunk>> try_chunk_structure(
     const document& source, const structure_options& options = {}) {
   const detail::chunk_sizes sizes{.chunker = "chunk_structure",
@@ -4327,11 +4376,11 @@ struct structure_options {
 struct recursive_options {
   std::size_t chunk_size = default_chunk_size;  ///< tokens, heading included
   std::size_t overlap = 0;  ///< at most so many tokens, repeated only where a sentence was cut
-  std::size_t min_chunk_size = 0;     ///< tokens; smaller neighbours in one section merge if they fit
+  std::size_t min_chunk_size = 0;  ///< tokens; smaller neighbours in one section merge if they fit
   std::size_t max_heading_level = 6;  ///< 1 to 6; deeper headings are text
-  sentence_options sentences;
-  tokenizer tokens;
-  chunk_namer name;
+  sentence_options sentences = {};
+  tokenizer tokens = {};
+  chunk_namer name = {};
 };
 
 /// What fits is left alone: a document, else a section with its subsections, is one chunk. Else its
@@ -4358,7 +4407,6 @@ struct recursive_options {
                                                         const recursive_options& options = {}) {
   return try_chunk_recursive(source, options).value();
 }
-
 
 // =================================================================================================
 // 8. Analysis: from text to terms, and the codes that must match whole
@@ -5971,7 +6019,7 @@ struct reranker {
   std::size_t batch_size = 32;  ///< passages in one call, at most
   std::size_t window = 20;      ///< length of the shortlist: the pairs that are scored
   std::optional<std::chrono::milliseconds> time_limit = {};  ///< none: as long as it takes
-  executor run_on;  ///< empty: in the searching thread, where a call that never returns blocks
+  executor run_on = {};  ///< empty: in the searching thread, where a call that never returns blocks
   bool required = false;  ///< a failure fails the search instead of keeping the fused order
 };
 
@@ -6511,7 +6559,8 @@ struct retriever_options {
 namespace detail {
 
 struct stored_code {
-  std::string value;
+  std::string value;    // as it is compared
+  std::string written;  // as it first stands
   bool in_heading = false;
 };
 
@@ -6660,23 +6709,27 @@ struct retriever_core {
 
 /// The chunk's codes: of the title and its headings, then of its body, then those it brought.
 [[nodiscard]] inline std::vector<stored_code> codes_of(const retriever_core& core,
-                                                       const document& source, const chunk& piece) {
+                                                       const document& source,
+                                                       const chunk& piece) {
   std::vector<stored_code> codes;
-  const auto add = [&codes](const std::string& value, bool in_heading) {
-    for (stored_code& known : codes) {
-      if (known.value != value) continue;
-      known.in_heading = known.in_heading || in_heading;
-      return;
-    }
-    codes.push_back({value, in_heading});
+  std::unordered_map<std::string, std::size_t> place_of;
+  const auto add = [&](const std::string& value, std::string_view written, bool in_heading) {
+    const auto [place, is_new] = place_of.try_emplace(value, codes.size());
+    if (is_new) codes.push_back({value, std::string(written), false});
+    stored_code& code = codes[place->second];
+    code.in_heading = code.in_heading || in_heading;
   };
-  for (const auto& found : core.finder.find(source.title)) add(found.value, true);
-  for (const auto& found : core.finder.find(piece.heading)) add(found.value, true);
-  for (const auto& found : core.finder.find(slice(source.text, piece.body))) {
-    add(found.value, false);
-  }
+  const auto add_found = [&](std::string_view text, bool in_heading) {
+    for (const identifier_match& found : core.finder.find(text)) {
+      const std::string_view written = slice(text, found.where);
+      add(found.value, written.empty() ? found.value : written, in_heading);
+    }
+  };
+  add_found(source.title, true);
+  add_found(piece.heading, true);
+  add_found(slice(source.text, piece.body), false);
   for (const std::string& code : piece.identifiers) {
-    add(normalise_identifier(code, core.options.identifier_case_matters), false);
+    add(normalise_identifier(code, core.options.identifier_case_matters), code, false);
   }
   return codes;
 }
@@ -6704,7 +6757,7 @@ struct retriever_core {
                      item.codes = codes_of(core, source, piece);
                      item.record.identifiers.clear();
                      for (const stored_code& code : item.codes)
-                       item.record.identifiers.push_back(code.value);
+                       item.record.identifiers.push_back(code.written);
                      item.input_hash = hash_of(text);
                      if (piece.vector) {
                        if (piece.vector->model != model) {
@@ -7249,7 +7302,7 @@ class search_run {
       const bool own = core_.options.statistics == statistics_of::reader;
       lexical_ =
           search_lexical(content.terms, content.codes, terms_, codes_, asked_->depth,
-                         own ? readable_ : row_set(among.size(), true), among, asked_->exact_first);
+                         own ? readable_ : row_set::all(among.size()), among, asked_->exact_first);
     }
     if (dense_on_ && content.vectors.dimension() != 0) {
       const stopwatch watch(answer_.timings.dense);
@@ -7370,7 +7423,7 @@ class search_run {
   /// The rows that BM25's statistics are counted over.
   [[nodiscard]] row_set counted() const {
     return core_.options.statistics == statistics_of::reader ? readable_
-                                                             : row_set(readable_.size(), true);
+                                                             : row_set::all(readable_.size());
   }
 
   [[nodiscard]] selection_item item_of(const candidate& each) const {
@@ -7501,6 +7554,9 @@ class search_run {
     data.revision = record.revision;
     data.title = source.title;
     data.heading_path = record.heading_path;
+    data.identifiers = record.identifiers;
+    data.heading = record.heading;
+    data.body = slice(source.text, record.body);
     data.text = chunk_text(source, record);
     data.search_text = rag_retrieve::search_text(source, record, core_.options.search_text);
     data.range = record.range;
@@ -7560,7 +7616,7 @@ class search_run {
         if (std::find(terms_.begin(), terms_.end(), term) == terms_.end()) return;
         matches.push_back({range.begin + where.begin, range.begin + where.end});
       });
-      for (const identifier_match& code : core_.finder.find(text)) {
+      for (const identifier_match& code : core_.finder.find_all(text)) {
         if (std::find(codes_.begin(), codes_.end(), code.value) == codes_.end()) continue;
         matches.push_back({range.begin + code.where.begin, range.begin + code.where.end});
       }
@@ -7831,6 +7887,10 @@ class retriever {
                                                      const scope& reader) const {
     return try_fetch(ids, reader).value();
   }
+  [[nodiscard]] result<std::size_t> try_count(const scope& reader) const {
+    return snapshot().try_count(reader);
+  }
+  [[nodiscard]] std::size_t count(const scope& reader) const { return try_count(reader).value(); }
 
  private:
   explicit retriever(std::shared_ptr<detail::retriever_core> core) : core_(std::move(core)) {}

@@ -1,0 +1,13 @@
+# Runs PROGRAM and compares what it prints with the file EXPECTED, byte for byte.
+execute_process(COMMAND ${PROGRAM} OUTPUT_VARIABLE printed RESULT_VARIABLE status)
+if(NOT status EQUAL 0)
+  message(FATAL_ERROR "${PROGRAM} ended with status ${status}")
+endif()
+file(READ ${EXPECTED} expected)
+if(NOT printed STREQUAL expected)
+  get_filename_component(name ${EXPECTED} NAME)
+  set(copy ${CMAKE_CURRENT_BINARY_DIR}/printed_${name})
+  file(WRITE ${copy} "${printed}")
+  execute_process(COMMAND diff -u ${EXPECTED} ${copy})
+  message(FATAL_ERROR "the output is not ${EXPECTED}; what was printed is in ${copy}")
+endif()

@@ -1,0 +1,625 @@
+// Properties of every chunker over made and hard documents: ranges, limits, edges, coverage, ids.
+// RAG_RETRIEVE_PROPERTY_RUNS sets the number of made documents (default 1500).
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <rag_retrieve.hpp>
+#include <string>
+#include <string_view>
+#include <unordered_set>
+#include <vector>
+
+#if defined(RAG_RETRIEVE_TEST_CMARK)
+#include <cmark.h>
+#endif
+
+namespace rag = rag_retrieve;
+
+namespace {
+
+// ---- made documents
+// -------------------------------------------------------------------------------
+
+class dice {
+ public:
+  explicit dice(std::uint64_t seed) : state_(seed) {}
+  std::uint64_t next() {  // splitmix64
+    std::uint64_t z = (state_ += 0x9E3779B97F4A7C15U);
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9U;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBU;
+    return z ^ (z >> 31);
+  }
+  std::size_t below(std::size_t bound) { return static_cast<std::size_t>(next() % bound); }
+  template <class List>
+  std::string_view pick(const List& list) {
+    return list[below(std::size(list))];
+  }
+
+ private:
+  std::uint64_t state_;
+};
+
+constexpr std::string_view hostile_bits[] = {
+    "a",
+    "bc",
+    "Word",
+    "42",
+    ".",
+    ". ",
+    "! ",
+    "? ",
+    " ",
+    " ",
+    "\n",
+    "\n\n",
+    "\r\n",
+    "\r",
+    "\t",
+    "\xC3\xA9",
+    "e\xCC\x81",
+    "\xCC\x81",
+    " \xCC\x81",
+    "\xE6\x97\xA5",
+    "\xE6\x9C\xAC\xE3\x80\x82",
+    "\xF0\x9F\x91\xA8\xE2\x80\x8D\xF0\x9F\x91\xA9\xE2\x80\x8D\xF0\x9F\x91\xA7",
+    "\xF0\x9F\x87\xA9\xF0\x9F\x87\xAA",
+    "\xF0\x9F\x87\xA9",
+    "\xEA\xB0\x81",
+    "\xE1\x84\x80",
+    "\xE0\xB8\x81\xE0\xB8\xB3",
+    "\xD8\x80",
+    "\xC2\xA0",
+    "\xE3\x80\x80",
+    "\xE2\x80\xA8",
+    "\xFF",
+    "\xC3",
+    "\xE2\x82",
+    "\xEF\xBB\xBF",
+    "# ",
+    "## ",
+    "> ",
+    "- ",
+    "1. ",
+    "```",
+    "~~~",
+    "---",
+    "===",
+    "<!--",
+    "-->",
+    "<pre>",
+    "</pre>",
+    "|",
+    "`",
+    "[x](y)",
+    "\0x",
+    "\"",
+    "("};
+
+constexpr std::string_view markdown_lines[] = {"# Alpha",
+                                               "# Alpha",
+                                               "## Beta two",
+                                               "### Gamma",
+                                               "#### Delta",
+                                               "###### Deep ##",
+                                               "#",
+                                               "## ",
+                                               "####### seven",
+                                               "#no",
+                                               "    # code",
+                                               "   ## three in",
+                                               "\t# tab",
+                                               "Text line one.",
+                                               "More text here. And a second sentence!",
+                                               "wrapped words go on and on",
+                                               "",
+                                               "",
+                                               "",
+                                               "===",
+                                               "---",
+                                               "--- ",
+                                               "- - -",
+                                               "***",
+                                               "- item",
+                                               "- # in item",
+                                               "  inside item",
+                                               "    deeper",
+                                               "  ---",
+                                               "  ===",
+                                               "1. one",
+                                               "7. seven",
+                                               "2) two",
+                                               "-",
+                                               "*",
+                                               "+ plus",
+                                               "> quote",
+                                               "> # in quote",
+                                               ">",
+                                               ">> deep",
+                                               "> - both",
+                                               "```",
+                                               "```sh",
+                                               "````",
+                                               "~~~",
+                                               "~~~~ x",
+                                               "   ```",
+                                               "    ```",
+                                               "- ```",
+                                               "> ```",
+                                               "<!-- c",
+                                               "-->",
+                                               "<!-- x --> y",
+                                               "<div>",
+                                               "</div>",
+                                               "<pre>",
+                                               "</pre>",
+                                               "<span class=\"a\">",
+                                               "</span>",
+                                               "<b>bold</b> text",
+                                               "<?php",
+                                               "?>",
+                                               "<!X",
+                                               ">",
+                                               "<![CDATA[",
+                                               "]]>",
+                                               "<script>",
+                                               "</SCRIPT> x",
+                                               "<a href='u'",
+                                               "<hr/>",
+                                               "| a | b |",
+                                               "|---|---|",
+                                               "| 1 | 2 |",
+                                               "  ",
+                                               "\t",
+                                               "\tx",
+                                               "* * *",
+                                               "_ _ _",
+                                               "=",
+                                               "-\ttab",
+                                               "-     far",
+                                               "10. ten",
+                                               "  - two in",
+                                               "     - five in",
+                                               "# C#",
+                                               "# x #y",
+                                               "## Shown <!-- t -->",
+                                               "Setext",
+                                               "two lines",
+                                               "\\# escaped",
+                                               "&amp;",
+                                               "word\\",
+                                               "1986. A year",
+                                               "+",
+                                               "  > q",
+                                               "> ",
+                                               "0. zero",
+                                               "1) first"};
+
+std::string made_document(std::uint64_t seed) {
+  dice roll(seed);
+  std::string text;
+  const std::size_t kind = roll.below(4);
+  const std::size_t count = roll.below(kind == 3 ? 120 : 60);
+  constexpr std::string_view ends[] = {"\n", "\r\n", "\r"};
+  const std::string_view end = ends[roll.below(8) < 6 ? 0 : roll.below(3)];
+  for (std::size_t i = 0; i < count; ++i) {
+    if (kind == 0) {
+      text += roll.pick(hostile_bits);
+    } else if (kind == 1) {
+      text += static_cast<char>(roll.below(256));
+    } else {
+      text += roll.pick(markdown_lines);
+      if (kind == 3 && roll.below(6) == 0) text += roll.pick(hostile_bits);
+      text += end;
+    }
+  }
+  return text;
+}
+
+// ---- counters
+// -------------------------------------------------------------------------------------
+
+std::size_t count_bytes(std::string_view text) { return text.size(); }
+
+std::size_t count_code_points(std::string_view text) {
+  std::size_t count = 0;
+  for (std::size_t at = 0; at < text.size(); at += rag::decode(text, at).length) ++count;
+  return count;
+}
+
+// Grows with its text, but parts do not add up: three bytes a token, and one for each line end
+// that stands inside.
+std::size_t count_unevenly(std::string_view text) {
+  const auto inside = std::count(text.begin(), text.end(), '\n');
+  return (text.size() + 2) / 3 + static_cast<std::size_t>(inside);
+}
+
+std::vector<rag::byte_range> split_bytes(std::string_view text) {
+  std::vector<rag::byte_range> out;
+  for (std::size_t i = 0; i < text.size(); ++i) out.push_back({i, i + 1});
+  return out;
+}
+
+struct named_tokenizer {
+  std::string_view name;
+  rag::tokenizer tokens;
+};
+
+std::vector<named_tokenizer> tokenizers() {
+  return {{"words", {}},
+          {"bytes", {.count = count_bytes, .split = {}}},
+          {"code points", {.count = count_code_points, .split = {}}},
+          {"uneven", {.count = count_unevenly, .split = {}}},
+          {"byte tokens", {.count = {}, .split = split_bytes}}};
+}
+
+std::size_t count_of(const rag::tokenizer& tokens, std::string_view text) {
+  if (tokens.count) return tokens.count(text);
+  return tokens.split ? tokens.split(text).size() : rag::count_words(text);
+}
+
+// ---- the properties
+// -------------------------------------------------------------------------------
+
+struct trial {
+  std::string_view chunker;
+  std::string_view counter;
+  rag::tokenizer tokens;
+  std::size_t size = 0;
+  std::size_t overlap = 0;
+  bool sections = false;
+};
+
+std::vector<bool> grapheme_edges(std::string_view text) {
+  std::vector<bool> edges(text.size() + 1, false);
+  for (std::size_t at = 0; at < text.size(); at = rag::next_grapheme(text, at)) edges[at] = true;
+  edges[text.size()] = true;
+  return edges;
+}
+
+std::string fault_in_chunk(const rag::document& page, const rag::chunk& piece, const trial& t,
+                           const std::vector<bool>& edges) {
+  const std::string_view text = page.text;
+  if (piece.range.begin >= piece.range.end || piece.range.end > text.size()) return "range";
+  if (piece.body.begin < piece.range.begin || piece.body.end != piece.range.end) return "body";
+  if (piece.body.empty()) return "no body";
+  if (rag::trim(text, piece.range) != piece.range) return "outer white space";
+  if (!edges[piece.range.begin] || !edges[piece.range.end]) return "edge inside a grapheme";
+  if (piece.heading.empty() && piece.range != piece.body) return "body without heading";
+  const std::string searched = rag::search_text(page, piece);
+  if (piece.token_count != count_of(t.tokens, searched)) return "token count";
+  const std::size_t most =
+      (std::max)(piece.token_count, count_of(t.tokens, rag::chunk_text(page, piece)));
+  if (piece.oversize != (piece.token_count > t.size)) return "flag";
+  if (most > t.size &&
+      !(piece.oversize && rag::next_grapheme(text, piece.range.begin) == piece.range.end)) {
+    return "limit";
+  }
+  if (piece.document_id != page.id || piece.revision != page.revision) return "document";
+  return {};
+}
+
+std::string fault_in_order(const std::vector<rag::chunk>& chunks, const rag::document& page,
+                           const trial& t) {
+  std::unordered_set<std::string> ids;
+  for (std::size_t i = 0; i < chunks.size(); ++i) {
+    if (!ids.insert(chunks[i].id).second) return "repeated id " + chunks[i].id;
+    if (i == 0) continue;
+    const rag::byte_range a = chunks[i - 1].range, b = chunks[i].range;
+    if (b.begin <= a.begin || b.end <= a.end) return "no progress";
+    if (b.begin >= a.end) continue;
+    const std::string_view shared = rag::slice(page.text, {b.begin, a.end});
+    if (count_of(t.tokens, shared) > t.overlap) return "overlap";
+  }
+  return {};
+}
+
+// What need not be covered: white space, a byte order mark; with sections front matter, headings.
+std::string fault_in_cover(const std::vector<rag::chunk>& chunks, const rag::document& page,
+                           const trial& t) {
+  const std::string_view text = page.text;
+  std::vector<bool> covered(text.size(), false);
+  for (const rag::chunk& piece : chunks) {
+    for (std::size_t i = piece.range.begin; i < piece.range.end; ++i) covered[i] = true;
+  }
+  if (text.starts_with("\xEF\xBB\xBF")) std::fill_n(covered.begin(), 3, true);
+  if (t.sections) {
+    const auto headings = rag::markdown_headings(text);
+    std::size_t matter = rag::detail::after_front_matter(text);
+    std::fill_n(covered.begin(), matter, true);
+    for (const rag::markdown_heading& heading : headings) {
+      if (covered[text.find_first_not_of(" \t", heading.lines.begin)]) continue;
+      const bool in_path = std::any_of(chunks.begin(), chunks.end(), [&](const rag::chunk& piece) {
+        const auto& path = piece.heading_path;
+        return piece.range.begin >= heading.lines.end &&
+               std::find(path.begin(), path.end(), heading.title) != path.end();
+      });
+      if (!in_path) return "a heading is neither covered nor in a path: " + heading.title;
+      for (std::size_t i = heading.lines.begin; i < heading.lines.end; ++i) covered[i] = true;
+    }
+  }
+  for (std::size_t at = 0; at < text.size();) {
+    const rag::code_point point = rag::decode(text, at);
+    if (!covered[at] && !rag::is_white_space(point.value)) return "lost byte " + std::to_string(at);
+    at += point.length;
+  }
+  return {};
+}
+
+void examine(const rag::result<std::vector<rag::chunk>>& made, const rag::document& page,
+             const trial& t, const std::vector<bool>& edges, bool& sound) {
+  std::string fault;
+  if (!made) {
+    fault = made.failure().message();
+  } else {
+    for (const rag::chunk& piece : made.value()) {
+      fault = fault_in_chunk(page, piece, t, edges);
+      if (!fault.empty()) {
+        fault += " of " + piece.id + " [" + std::to_string(piece.range.begin) + ", " +
+                 std::to_string(piece.range.end) + ")";
+        break;
+      }
+    }
+    if (fault.empty()) fault = fault_in_order(made.value(), page, t);
+    if (fault.empty()) fault = fault_in_cover(made.value(), page, t);
+  }
+  if (fault.empty()) return;
+  sound = false;
+  std::string hex;
+  for (char c : page.text.substr(0, 300)) {
+    constexpr char digits[] = "0123456789ABCDEF";
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte >= 0x20 && byte < 0x7F && c != '\\') {
+      hex += c;
+    } else {
+      hex += "\\x";
+      hex += digits[byte >> 4];
+      hex += digits[byte & 15];
+    }
+  }
+  const std::string what = std::string(t.chunker) + ", " + std::string(t.counter) + ", size " +
+                           std::to_string(t.size) + ", overlap " + std::to_string(t.overlap) +
+                           ": " + fault + "\n  " + page.id + ": " + hex;
+  FAIL_CHECK(what);
+}
+
+bool examine_all(const rag::document& page, const named_tokenizer& counter, dice& roll) {
+  constexpr std::size_t sizes[] = {1, 2, 3, 5, 8, 12, 20, 40, 80, 200, 600, 2000};
+  trial t{.chunker = {}, .counter = counter.name, .tokens = counter.tokens};
+  const auto edges = grapheme_edges(page.text);
+  bool sound = true;
+  t.size = sizes[roll.below(std::size(sizes))];
+  const std::size_t overlap = roll.below(3) == 0 ? roll.below(t.size) : 0;
+  const std::size_t least = roll.below(2) == 0 ? roll.below(t.size + 1) : 0;
+  const std::size_t level = 1 + roll.below(6);
+  const rag::sentence_options lines{.abbreviations = {},
+                                    .newline_ends_sentence = roll.below(4) == 0};
+
+  t.chunker = "sentences";
+  examine(rag::try_chunk_sentences(page,
+                                   {.chunk_size = t.size, .sentences = lines, .tokens = t.tokens}),
+          page, t, edges, sound);
+  t.chunker = "structure", t.sections = true;
+  examine(rag::try_chunk_structure(page, {.max_heading_level = level,
+                                          .chunk_size = t.size,
+                                          .min_chunk_size = least,
+                                          .sentences = lines,
+                                          .tokens = t.tokens}),
+          page, t, edges, sound);
+  t.chunker = "recursive", t.overlap = overlap;
+  examine(rag::try_chunk_recursive(page, {.chunk_size = t.size,
+                                          .overlap = overlap,
+                                          .min_chunk_size = least,
+                                          .max_heading_level = level,
+                                          .sentences = lines,
+                                          .tokens = t.tokens}),
+          page, t, edges, sound);
+  t.chunker = "fixed", t.sections = false;
+  examine(
+      rag::try_chunk_fixed(page, {.chunk_size = t.size, .overlap = overlap, .tokens = t.tokens}),
+      page, t, edges, sound);
+  t.chunker = "packed";
+  examine(
+      rag::try_chunk_packed(
+          page, {.chunk_size = t.size, .overlap = overlap, .sentences = lines, .tokens = t.tokens}),
+      page, t, edges, sound);
+  t.chunker = "whole", t.overlap = 0, t.size = static_cast<std::size_t>(-1);
+  examine(rag::try_chunk_whole(page, {.tokens = t.tokens}), page, t, edges, sound);
+  return sound;
+}
+
+std::uint64_t runs() {
+  const char* wanted = std::getenv("RAG_RETRIEVE_PROPERTY_RUNS");
+  return wanted ? std::strtoull(wanted, nullptr, 10) : 1500;
+}
+
+std::vector<std::filesystem::path> hard_documents() {
+  std::vector<std::filesystem::path> files;
+  const char* folder = std::getenv("RAG_RETRIEVE_DATASETS");
+  if (folder == nullptr) return files;
+  for (const auto& entry :
+       std::filesystem::directory_iterator(std::filesystem::path(folder) / "nasty")) {
+    files.push_back(entry.path());
+  }
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+std::string bytes_of(const std::filesystem::path& file) {
+  std::ifstream in(file, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+}
+
+}  // namespace
+
+TEST_CASE("chunkers: ranges, limits, edges, cover and ids hold for every made document") {
+  const auto counters = tokenizers();
+  std::size_t faults = 0;
+  for (std::uint64_t seed = 0; seed < runs() && faults < 5; ++seed) {
+    dice roll(seed * 2 + 1);
+    const rag::document page{.id = "made-" + std::to_string(seed),
+                             .title = seed % 3 == 0 ? "A title" : "",
+                             .text = made_document(seed),
+                             .revision = 3};
+    if (!examine_all(page, counters[roll.below(counters.size())], roll)) ++faults;
+  }
+}
+
+TEST_CASE("chunkers: the same for hard documents of the world") {
+  const auto files = hard_documents();
+  if (files.empty()) MESSAGE("skipped: RAG_RETRIEVE_DATASETS is not set");
+  const auto counters = tokenizers();
+  for (const auto& file : files) {
+    const rag::document page{.id = file.filename().string(), .text = bytes_of(file)};
+    dice roll(page.text.size());
+    for (const named_tokenizer& counter : counters) {
+      for (int repeat = 0; repeat < 2; ++repeat) CHECK(examine_all(page, counter, roll));
+    }
+  }
+}
+
+TEST_CASE("chunkers: the same input gives the same chunks") {
+  for (std::uint64_t seed = 0; seed < 100; ++seed) {
+    const rag::document page{.id = "d", .text = made_document(seed)};
+    const auto first = rag::chunk_recursive(page, {.chunk_size = 20, .overlap = 5});
+    const auto again = rag::chunk_recursive(page, {.chunk_size = 20, .overlap = 5});
+    REQUIRE(first.size() == again.size());
+    for (std::size_t i = 0; i < first.size(); ++i) {
+      CHECK(first[i].id == again[i].id);
+      CHECK(first[i].range == again[i].range);
+    }
+  }
+}
+
+TEST_CASE("chunkers: a counter that contradicts itself neither hangs nor breaks the limit") {
+  const std::vector<rag::token_counter> counters = {
+      [](std::string_view) { return std::size_t{0}; },
+      [](std::string_view) { return std::size_t{1000000}; },
+      [](std::string_view text) { return 5000 - (std::min)(text.size(), std::size_t{5000}); },
+      [](std::string_view text) { return text.size() % 7; },
+      [n = std::size_t{0}](std::string_view) mutable { return ++n % 5; }};
+  for (const rag::token_counter& counter : counters) {
+    for (std::uint64_t seed = 0; seed < 40; ++seed) {
+      const rag::document page{.id = "d", .text = made_document(seed)};
+      const rag::tokenizer tokens{.count = counter, .split = {}};
+      const auto look = [&](const rag::result<std::vector<rag::chunk>>& made) {
+        if (!made) {
+          CHECK(made.failure().code() == rag::errc::bad_counter);
+          return;
+        }
+        for (const rag::chunk& piece : made.value()) {
+          CHECK((piece.token_count <= 3 || piece.oversize));
+        }
+      };
+      look(rag::try_chunk_fixed(page, {.chunk_size = 3, .overlap = 2, .tokens = tokens}));
+      look(rag::try_chunk_packed(page, {.chunk_size = 3, .overlap = 2, .tokens = tokens}));
+      look(rag::try_chunk_recursive(
+          page, {.chunk_size = 3, .overlap = 2, .min_chunk_size = 2, .tokens = tokens}));
+    }
+  }
+}
+
+#if defined(RAG_RETRIEVE_TEST_CMARK)
+
+namespace {
+
+struct seen_heading {
+  std::size_t level = 0;
+  std::size_t first_line = 0;
+  std::string title;
+};
+
+// The visible text of a heading; empty where it holds markup whose source says more.
+std::string plain_text(cmark_node* heading) {
+  std::string text;
+  for (cmark_node* node = cmark_node_first_child(heading); node; node = cmark_node_next(node)) {
+    const cmark_node_type type = cmark_node_get_type(node);
+    if (type == CMARK_NODE_TEXT) {
+      text += cmark_node_get_literal(node);
+    } else if (type == CMARK_NODE_SOFTBREAK) {
+      text += ' ';
+    } else {
+      return {};
+    }
+  }
+  return text;
+}
+
+std::vector<seen_heading> by_cmark(const std::string& text) {
+  std::vector<seen_heading> headings;
+  cmark_node* root = cmark_parse_document(text.data(), text.size(), CMARK_OPT_DEFAULT);
+  for (cmark_node* node = cmark_node_first_child(root); node; node = cmark_node_next(node)) {
+    if (cmark_node_get_type(node) != CMARK_NODE_HEADING) continue;
+    headings.push_back({static_cast<std::size_t>(cmark_node_get_heading_level(node)),
+                        static_cast<std::size_t>(cmark_node_get_start_line(node)),
+                        plain_text(node)});
+  }
+  cmark_node_free(root);
+  return headings;
+}
+
+std::size_t line_number(std::string_view text, std::size_t at) {
+  std::size_t number = 1;
+  for (std::size_t i = 0; i < at; i = rag::line_at(text, i).next) {
+    if (rag::line_at(text, i).next <= at) ++number;
+  }
+  return number;
+}
+
+bool agrees(const std::string& text, const std::string& name) {
+  const auto theirs = by_cmark(text);
+  const auto ours = rag::markdown_headings(text);
+  std::string difference;
+  if (ours.size() != theirs.size()) {
+    difference = std::to_string(ours.size()) + " headings, cmark " + std::to_string(theirs.size());
+  }
+  for (std::size_t i = 0; i < ours.size() && i < theirs.size() && difference.empty(); ++i) {
+    const std::size_t line = line_number(text, ours[i].lines.begin);
+    const bool same_title = theirs[i].title.empty() || theirs[i].title == ours[i].title ||
+                            ours[i].title.find_first_of("\\&\"'") != std::string::npos ||
+                            !rag::is_valid_utf8(ours[i].title);
+    if (ours[i].level != theirs[i].level || line != theirs[i].first_line || !same_title) {
+      difference = "line " + std::to_string(line) + " level " + std::to_string(ours[i].level) +
+                   " '" + ours[i].title + "', cmark line " + std::to_string(theirs[i].first_line) +
+                   " level " + std::to_string(theirs[i].level) + " '" + theirs[i].title + "'";
+    }
+  }
+  if (difference.empty()) return true;
+  const std::string what = name + ": " + difference + "\n" + text.substr(0, 600);
+  FAIL_CHECK(what);
+  return false;
+}
+
+}  // namespace
+
+TEST_CASE("headings: equal to cmark's on made documents") {
+  std::size_t faults = 0;
+  for (std::uint64_t seed = 0; seed < runs() * 4 && faults < 5; ++seed) {
+    dice roll(seed);
+    std::string text = "x\n\n";  // no front matter
+    for (std::size_t i = roll.below(14); i > 0; --i) {
+      for (std::size_t j = roll.below(5); j > 3; --j) text += roll.below(2) ? "> " : "  ";
+      text += roll.pick(markdown_lines);
+      text += '\n';
+    }
+    if (!agrees(text, "seed " + std::to_string(seed))) ++faults;
+  }
+}
+
+TEST_CASE("headings: equal to cmark's on hard documents of the world") {
+  const auto files = hard_documents();
+  if (files.empty()) MESSAGE("skipped: RAG_RETRIEVE_DATASETS is not set");
+  for (const auto& file : files) {
+    std::string text = bytes_of(file);
+    if (rag::detail::after_front_matter(text) > 3)
+      text = text.substr(rag::detail::after_front_matter(text));
+    CHECK(agrees(text, file.filename().string()));
+  }
+}
+
+#endif
