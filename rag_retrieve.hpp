@@ -289,7 +289,7 @@ template <class Function>
 [[nodiscard]] inline std::string text_of(std::size_t number) { return std::to_string(number); }
 
 /// Quotes a name for a sentence: at most 64 bytes of it, control bytes and quotes as '?'.
-[[nodiscard]] inline std::string quoted(std::string_view name) {
+[[nodiscard]] inline std::string in_quotes(std::string_view name) {
   constexpr std::size_t longest = 64;
   std::string out = "'";
   for (char c : name.substr(0, longest)) {
@@ -399,9 +399,9 @@ struct byte_range {
 
 /// One code point as decoded, or one byte that is none.
 struct code_point {
-  char32_t value = 0;        ///< U+FFFD for an invalid byte
-  std::uint8_t length = 0;   ///< in bytes; 0 only at the end of the text
-  bool valid = false;        ///< false: an invalid byte, or the end
+  char32_t value = 0;       ///< U+FFFD for an invalid byte
+  std::uint8_t length = 0;  ///< in bytes; 0 only at the end of the text
+  bool valid = false;       ///< false: an invalid byte, or the end
 };
 
 /// Decodes the code point that begins at byte `at`. Strict: no surrogates, no overlong forms,
@@ -544,13 +544,13 @@ class grapheme_state {
   using kind = grapheme_class;
 
   [[nodiscard]] bool continues(kind next) const {
-    if (last_ == kind::control || next == kind::control) return false;                // GB4, GB5
-    if (hangul_continues(next)) return true;                                          // GB6 - GB8
-    if (next == kind::extend || next == kind::joiner) return true;                    // GB9
-    if (next == kind::spacing) return true;                                           // GB9a
-    if (last_ == kind::prepend) return true;                                          // GB9b
-    if (joined_pictograph_ && next == kind::pictograph) return true;                  // GB11
-    return last_ == kind::regional && next == kind::regional && regionals_ == 1;      // GB12, GB13
+    if (last_ == kind::control || next == kind::control) return false;            // GB4, GB5
+    if (hangul_continues(next)) return true;                                      // GB6 - GB8
+    if (next == kind::extend || next == kind::joiner) return true;                // GB9
+    if (next == kind::spacing) return true;                                       // GB9a
+    if (last_ == kind::prepend) return true;                                      // GB9b
+    if (joined_pictograph_ && next == kind::pictograph) return true;              // GB11
+    return last_ == kind::regional && next == kind::regional && regionals_ == 1;  // GB12, GB13
   }
 
   [[nodiscard]] bool hangul_continues(kind next) const {
@@ -903,8 +903,10 @@ struct fence_mark {
   if (mark != '-' && mark != '*' && mark != '_' && mark != '=') return false;
   std::size_t count = 0;
   for (char c : line.substr(at)) {
-    if (c == mark) ++count;
-    else if (c != ' ' && c != '\t') return false;
+    if (c == mark)
+      ++count;
+    else if (c != ' ' && c != '\t')
+      return false;
   }
   return count >= 3 || (in_paragraph && (mark == '-' || mark == '=') && count > 0 &&
                         run_length(line, at, mark) == count);
@@ -968,43 +970,47 @@ void for_each_block(std::string_view text, byte_range within, bool line_by_line,
 
 /// A name follows: never the end of a sentence, if written with a capital ("20 ms." may be one).
 inline constexpr std::string_view title_words[] = {
-    "adm", "asst", "brig", "capt", "cmdr", "col", "cpl", "dr", "fr", "gen", "gov", "hon", "hr",
-    "lt", "maj", "messrs", "mlle", "mme", "mr", "mrs", "ms", "mt", "pres", "prof", "rep", "rev",
-    "sen", "sgt", "st", "supt"};
+    "adm", "asst", "brig", "capt", "cmdr", "col",    "cpl",  "dr",  "fr", "gen",
+    "gov", "hon",  "hr",   "lt",   "maj",  "messrs", "mlle", "mme", "mr", "mrs",
+    "ms",  "mt",   "pres", "prof", "rep",  "rev",    "sen",  "sgt", "st", "supt"};
 
 /// Goes on by its meaning: never the end.
 inline constexpr std::string_view inner_words[] = {
-    "adj", "approx", "avv", "bzw", "ca", "cf", "d.h", "dott", "dr", "e.g", "esp", "evtl", "ggf",
-    "i.e", "incl", "ing", "med", "prof", "resp", "sig", "univ", "vgl", "viz", "vs", "z.b"};
+    "adj",  "approx", "avv",  "bzw", "ca",  "cf",   "d.h", "dott", "dr",
+    "e.g",  "esp",    "evtl", "ggf", "i.e", "incl", "ing", "med",  "prof",
+    "resp", "sig",    "univ", "vgl", "viz", "vs",   "z.b"};
 
 /// A number follows: not the end before a number.
 inline constexpr std::string_view reference_words[] = {
-    "apr", "art", "aug", "ch", "chap", "dec", "eq", "eqs", "ext", "feb", "fig", "figs", "ft",
-    "jan", "jul", "jun", "lb", "lbs", "no", "nos", "nov", "nr", "n\xC2\xB0", "n\xC2\xBA", "oct",
-    "oz", "p", "para", "pp", "ref", "refs", "sec", "sect", "sep", "sept", "str", "vol", "vols"};
+    "apr",  "art",  "aug",       "ch",        "chap", "dec", "eq",  "eqs",  "ext", "feb",
+    "fig",  "figs", "ft",        "jan",       "jul",  "jun", "lb",  "lbs",  "no",  "nos",
+    "nov",  "nr",   "n\xC2\xB0", "n\xC2\xBA", "oct",  "oz",  "p",   "para", "pp",  "ref",
+    "refs", "sec",  "sect",      "sep",       "sept", "str", "vol", "vols"};
 
 /// May stand last, but often does not: the end only before a usual opening word.
-inline constexpr std::string_view optional_words[] = {
-    "al", "assn", "ave", "blvd", "bros", "co", "corp", "dept", "ed", "eds", "est", "inc", "jr",
-    "ltd", "rd", "sr"};
+inline constexpr std::string_view optional_words[] = {"al",   "assn", "ave", "blvd", "bros", "co",
+                                                      "corp", "dept", "ed",  "eds",  "est",  "inc",
+                                                      "jr",   "ltd",  "rd",  "sr"};
 
 /// Times and eras, often the last words of a sentence.
 inline constexpr std::string_view time_words[] = {"a.d", "a.m", "b.c", "b.c.e", "c.e", "p.m"};
 
 /// Words that often open an English sentence and seldom follow an abbreviation inside one.
 inline constexpr std::string_view opening_words[] = {
-    "A", "About", "After", "All", "Also", "An", "And", "Are", "As", "At", "Both", "But", "By",
-    "Can", "Did", "Do", "Does", "Each", "Even", "Every", "For", "From", "Had", "Has", "Have",
-    "He", "Her", "Here", "His", "How", "However", "I", "If", "In", "Is", "It", "Its", "Just",
-    "Let", "Many", "May", "Maybe", "More", "Most", "My", "Next", "No", "Not", "Now", "Of", "On",
-    "Once", "One", "Only", "Or", "Other", "Our", "Please", "Several", "She", "Since", "So",
-    "Some", "Such", "That", "The", "Their", "Then", "There", "These", "They", "This", "Those",
-    "Thus", "To", "Today", "Under", "Until", "Use", "Was", "We", "Were", "What", "When", "Where",
-    "Which", "While", "Who", "Why", "Will", "With", "You", "Your"};
+    "A",       "About", "After", "All",  "Also",  "An",    "And",   "Are",    "As",      "At",
+    "Both",    "But",   "By",    "Can",  "Did",   "Do",    "Does",  "Each",   "Even",    "Every",
+    "For",     "From",  "Had",   "Has",  "Have",  "He",    "Her",   "Here",   "His",     "How",
+    "However", "I",     "If",    "In",   "Is",    "It",    "Its",   "Just",   "Let",     "Many",
+    "May",     "Maybe", "More",  "Most", "My",    "Next",  "No",    "Not",    "Now",     "Of",
+    "On",      "Once",  "One",   "Only", "Or",    "Other", "Our",   "Please", "Several", "She",
+    "Since",   "So",    "Some",  "Such", "That",  "The",   "Their", "Then",   "There",   "These",
+    "They",    "This",  "Those", "Thus", "To",    "Today", "Under", "Until",  "Use",     "Was",
+    "We",      "Were",  "What",  "When", "Where", "Which", "While", "Who",    "Why",     "Will",
+    "With",    "You",   "Your"};
 
 /// Words with which a time can open a sentence.
-inline constexpr std::string_view time_openers[] = {
-    "after", "around", "at", "before", "by", "from", "in", "on", "since", "until"};
+inline constexpr std::string_view time_openers[] = {"after", "around", "at", "before", "by",
+                                                    "from",  "in",     "on", "since",  "until"};
 
 template <std::size_t Count>
 [[nodiscard]] constexpr bool in_list(const std::string_view (&list)[Count], std::string_view word) {
@@ -1298,8 +1304,8 @@ class sentence_scanner {
     std::size_t at = sentence_;
     while (at < bound) {
       const code_point point = decode(text_, at);
-      const bool bullet = is_bullet(point.value) || point.value == '-' || point.value == '*' ||
-                          point.value == '+';
+      const bool bullet =
+          is_bullet(point.value) || point.value == '-' || point.value == '*' || point.value == '+';
       if (!bullet && !is_white_space(point.value)) break;
       at += point.length;
     }
@@ -1385,8 +1391,8 @@ class sentence_scanner {
     if (in_list(inner_words, lower)) return false;
     if (in_list(reference_words, lower)) return !is_number(next);
     if (in_list(time_words, lower)) return ends_time(next, lower.ends_with('m'));
-    const bool uncertain = in_list(optional_words, lower) || is_initial(word, next) ||
-                           is_acronym(word);
+    const bool uncertain =
+        in_list(optional_words, lower) || is_initial(word, next) || is_acronym(word);
     return !uncertain || opens_sentence(next);
   }
 
@@ -1456,8 +1462,7 @@ class sentence_scanner {
       if (point.value == '.' && letters > 0) {
         letters = 0;
         inner = true;
-      } else if (!is_letter_or_digit(point.value) || is_ascii_digit(point.value) ||
-                 ++letters > 2) {
+      } else if (!is_letter_or_digit(point.value) || is_ascii_digit(point.value) || ++letters > 2) {
         return false;
       }
     }
@@ -1481,12 +1486,12 @@ class sentence_scanner {
   }
 
   std::string_view text_;
-  std::size_t sentence_;                  // where the open sentence begins
-  std::size_t first_word_;                // no letter or digit lies between sentence_ and here
-  list_marker list_;                      // the item that would come next
-  std::size_t work_ = 0;                  // see extra_work()
-  std::array<bool, 8> unclosed_{};        // by length: no such run of backquotes follows
-  std::span<const std::string> extra_;    // folded and sorted
+  std::size_t sentence_;                // where the open sentence begins
+  std::size_t first_word_;              // no letter or digit lies between sentence_ and here
+  list_marker list_;                    // the item that would come next
+  std::size_t work_ = 0;                // see extra_work()
+  std::array<bool, 8> unclosed_{};      // by length: no such run of backquotes follows
+  std::span<const std::string> extra_;  // folded and sorted
   std::vector<byte_range>& out_;
 };
 
@@ -1555,6 +1560,7 @@ struct grapheme_range {
   char kind;
 };
 
+// clang-format off
 // Made by tests/unicode_tables.py from the data files of Unicode 15.0: begin
 /// General categories L, M and N.
 inline constexpr code_range word_table[] = {
@@ -2093,6 +2099,7 @@ inline constexpr grapheme_range grapheme_table[] = {
     {0xE01F0, 0xE0FFF, 'C'},
 };
 // Made by tests/unicode_tables.py: end
+// clang-format on
 
 /// The entry of a sorted table that holds `value`, or null. Cost: O(log entries).
 template <class Range, std::size_t Count>
@@ -2442,7 +2449,7 @@ template <class Who>
   const std::size_t bad = right_length ? first_not_finite(values) : 0;
   if (right_length && bad == values.size()) return {};
 
-  const std::string what = "embedder " + quoted(source.model) + ": the vector of " + who();
+  const std::string what = "embedder " + in_quotes(source.model) + ": the vector of " + who();
   if (right_length) {
     return error(errc::not_finite, what + ": " + not_finite_text(bad, values.size()));
   }
@@ -2458,14 +2465,14 @@ template <class Who>
                                                      std::size_t asked, std::size_t first,
                                                      std::size_t all) {
   if (answered == asked) return {};
-  return error(errc::embedder_failed, "embedder " + quoted(source.model) + ": answered texts " +
+  return error(errc::embedder_failed, "embedder " + in_quotes(source.model) + ": answered texts " +
                                           text_of(first + 1) + " to " + text_of(first + asked) +
                                           " of " + text_of(all) + " with " + text_of(answered) +
                                           " vectors, expected " + text_of(asked));
 }
 
 [[nodiscard]] inline result<void> check_embedder(const embedder& source) {
-  const std::string what = "embedder " + quoted(source.model);
+  const std::string what = "embedder " + in_quotes(source.model);
   if (!source.embed) {
     return error(errc::invalid_argument, what + ": embed is not set, expected a function");
   }
@@ -2493,13 +2500,12 @@ template <class Who>
   vectors.reserve(texts.size());
   const auto who = [&] {
     const std::size_t i = vectors.size();
-    return i < names.size() ? names[i]
-                            : "text " + text_of(i + 1) + " of " + text_of(texts.size());
+    return i < names.size() ? names[i] : "text " + text_of(i + 1) + " of " + text_of(texts.size());
   };
   while (vectors.size() < texts.size()) {
     const std::size_t first = vectors.size();
     const std::size_t asked = (std::min)(source.batch_size, texts.size() - first);
-    auto answer = guarded(errc::embedder_failed, "embedder " + quoted(source.model),
+    auto answer = guarded(errc::embedder_failed, "embedder " + in_quotes(source.model),
                           [&] { return source.embed(texts.subspan(first, asked), role); });
     if (!answer) return answer.failure();
     const auto counted = check_answer_count(source, answer->size(), asked, first, texts.size());
@@ -2658,7 +2664,7 @@ class access_directory final : public permission_source {
     for (const std::string& group : groups) {
       if (group.empty()) {
         return error(errc::invalid_argument, "set_groups: a group of user " +
-                                                 detail::quoted(who.user) +
+                                                 detail::in_quotes(who.user) +
                                                  " is empty; a group needs a name");
       }
     }
@@ -2727,7 +2733,7 @@ class scope {
   if (!groups) {
     return error(
         errc::permission_failed,
-        "scope_for: the permission source did not answer for user " + detail::quoted(who.user));
+        "scope_for: the permission source did not answer for user " + detail::in_quotes(who.user));
   }
   return scope(source, who, std::move(*groups));
 }
@@ -2797,7 +2803,7 @@ class permitted_passage {
   [[nodiscard]] double score() const noexcept { return data_.score; }
   [[nodiscard]] std::size_t lexical_rank() const noexcept {
     return data_.lexical_rank;
-  }                                                                                   ///< 0: none
+  }  ///< 0: none
   [[nodiscard]] std::size_t dense_rank() const noexcept { return data_.dense_rank; }  ///< 0: none
   [[nodiscard]] std::optional<double> lexical_score() const noexcept { return data_.lexical_score; }
   [[nodiscard]] std::optional<double> similarity() const noexcept { return data_.similarity; }
@@ -3831,7 +3837,7 @@ class chunk_builder {
         if (!ids.insert(record.id).second) {
           return error(errc::duplicate_id, std::string(sizes_.chunker) +
                                                ": the namer gave the id " +
-                                               detail::quoted(record.id) +
+                                               detail::in_quotes(record.id) +
                                                " twice; one id for each chunk was expected");
         }
       }
@@ -4472,8 +4478,8 @@ struct word_run {
 /// The first run that begins at byte `at` or later.
 [[nodiscard]] inline word_run next_run(std::string_view text, std::size_t at) {
   code_point point = decode(text, at);
-  while (point.length != 0 && (is_silent(point.value) || !is_letter_or_digit(point.value) ||
-                               is_attached(point.value))) {
+  while (point.length != 0 &&
+         (is_silent(point.value) || !is_letter_or_digit(point.value) || is_attached(point.value))) {
     at += point.length;
     point = decode(text, at);
   }
@@ -4601,15 +4607,13 @@ template <class Visit>
 void for_each_word(std::string_view text, Visit&& visit) {
   dictionary_breaker dictionary;
   std::string buffer;
-  for (word_run run = next_run(text, 0); !run.where.empty();
-       run = next_run(text, run.where.end)) {
+  for (word_run run = next_run(text, 0); !run.where.empty(); run = next_run(text, run.where.end)) {
     if (!run.unspaced) {
       visit_folded(text, run.where, run.ascii, buffer, visit);
       continue;
     }
-    for_each_unspaced(text, run.where, dictionary, [&](byte_range where) {
-      visit_folded(text, where, false, buffer, visit);
-    });
+    for_each_unspaced(text, run.where, dictionary,
+                      [&](byte_range where) { visit_folded(text, where, false, buffer, visit); });
   }
 }
 
@@ -4792,7 +4796,7 @@ class pattern_compiler {
     if (!open_.empty()) return bad(open_.back().at, "opens a bracket that is never closed");
     if (steps_.empty()) {
       return error(errc::invalid_argument,
-                   "identifier pattern " + quoted(pattern_) + ": is empty, expected a format");
+                   "identifier pattern " + in_quotes(pattern_) + ": is empty, expected a format");
     }
     add(kind::accept);
     return std::move(steps_);
@@ -4808,7 +4812,7 @@ class pattern_compiler {
   };
 
   [[nodiscard]] error bad(std::size_t at, std::string_view why) const {
-    return error(errc::invalid_argument, "identifier pattern " + quoted(pattern_) + ": byte " +
+    return error(errc::invalid_argument, "identifier pattern " + in_quotes(pattern_) + ": byte " +
                                              text_of(at) + " " + std::string(why) +
                                              "; a backslash makes a character stand for itself");
   }
@@ -5036,7 +5040,7 @@ class identifier_finder {
       if (!steps) return steps.failure();
       detail::code_pattern pattern{std::move(steps).value(), {}};
       if (walk.start(pattern)) {
-        return error(errc::invalid_argument, "identifier pattern " + detail::quoted(text) +
+        return error(errc::invalid_argument, "identifier pattern " + detail::in_quotes(text) +
                                                  ": fits the empty text, expected one character "
                                                  "at least that is not optional");
       }
@@ -5094,14 +5098,14 @@ class identifier_finder {
     if (patterns_.empty()) return out;
     detail::pattern_walk walk(options_.case_matters);
     std::vector<std::size_t> free_from(patterns_.size(), 0);  // the end of a pattern's last match
-    char32_t before = ' ';       // the character to the left ...
-    char32_t before_that = ' ';  // ... and the one beyond
+    char32_t before = ' ';                                    // the character to the left ...
+    char32_t before_that = ' ';                               // ... and the one beyond
     detail::code_symbol symbol;
     for (std::size_t at = 0; at < text.size(); at = symbol.end) {
       symbol = detail::symbol_at(text, at);
       if (symbol.value == detail::nothing_shown) continue;
-      const bool touched = detail::is_code_letter(before) ||
-                           (before == '-' && detail::is_code_letter(before_that));
+      const bool touched =
+          detail::is_code_letter(before) || (before == '-' && detail::is_code_letter(before_that));
       for (std::size_t i = 0; !touched && i < patterns_.size(); ++i) {
         if (at < free_from[i] || !may_begin(patterns_[i], symbol.value)) continue;
         const std::size_t end = walk.longest_match(patterns_[i], text, at);
@@ -5219,8 +5223,7 @@ inline constexpr unsigned weight_bits = 26;
 inline constexpr unsigned score_bits = 20;
 
 [[nodiscard]] inline std::uint64_t to_units(double value, unsigned bits) {
-  return static_cast<std::uint64_t>(
-      value * static_cast<double>(std::uint64_t{1} << bits) + 0.5);
+  return static_cast<std::uint64_t>(value * static_cast<double>(std::uint64_t{1} << bits) + 0.5);
 }
 
 [[nodiscard]] inline double from_units(std::uint64_t units, unsigned bits) {
@@ -5271,11 +5274,11 @@ struct lexical_hit {
 /// What one term of a question adds to the score of one chunk.
 struct term_explanation {
   std::string term = {};
-  std::size_t tf = 0;   ///< occurrences in the chunk
-  std::size_t n = 0;    ///< readable chunks with the term
-  double idf = 0;       ///< rounded to 2^-27
-  double weight = 0;    ///< rounded to 2^-26; 0 where tf is 0
-  double value = 0;     ///< idf x weight, rounded to 2^-20
+  std::size_t tf = 0;  ///< occurrences in the chunk
+  std::size_t n = 0;   ///< readable chunks with the term
+  double idf = 0;      ///< rounded to 2^-27
+  double weight = 0;   ///< rounded to 2^-26; 0 where tf is 0
+  double value = 0;    ///< idf x weight, rounded to 2^-20
 };
 
 /// The BM25 score of one chunk, taken apart.
@@ -5293,9 +5296,8 @@ struct length_statistics {
   std::uint64_t total_length = 0;  ///< terms in all of them
 
   [[nodiscard]] double average() const {
-    return chunk_count == 0
-               ? 0.0
-               : static_cast<double>(total_length) / static_cast<double>(chunk_count);
+    return chunk_count == 0 ? 0.0
+                            : static_cast<double>(total_length) / static_cast<double>(chunk_count);
   }
 };
 
@@ -5402,8 +5404,7 @@ class term_index {
       const std::size_t tf = list == nullptr ? 0 : count_in(*list, row);
       const std::uint64_t idf = idf_units(corpus.chunk_count, n);
       const std::uint64_t weight =
-          tf == 0 ? 0
-                  : weight_units({row, static_cast<std::uint32_t>(tf)}, out.average_length);
+          tf == 0 ? 0 : weight_units({row, static_cast<std::uint32_t>(tf)}, out.average_length);
       const std::uint64_t value = detail::term_value(idf, weight);
       sum += value;
       out.terms.push_back({std::string(term), tf, n, detail::from_units(idf, detail::idf_bits),
@@ -5727,8 +5728,7 @@ class flat_index {
  private:
   [[nodiscard]] result<void> checked_row(std::span<const float> values,
                                          std::string_view name) const {
-    const bool right_length =
-        !values.empty() && (dimension_ == 0 || values.size() == dimension_);
+    const bool right_length = !values.empty() && (dimension_ == 0 || values.size() == dimension_);
     const std::size_t bad = right_length ? detail::first_not_finite(values) : 0;
     if (right_length && bad == values.size()) return {};
 
@@ -6042,8 +6042,8 @@ namespace detail {
     }
     for (std::size_t i = 0; i < batch.size(); ++i) {
       if (is_finite((*answer)[i])) continue;
-      return error(errc::reranker_failed, "rerank: the score of passage " + quoted(batch[i].id()) +
-                                              " is not a finite number");
+      return error(errc::reranker_failed, "rerank: the score of passage " +
+                                              in_quotes(batch[i].id()) + " is not a finite number");
     }
     if (clock::now() > deadline) return error(errc::reranker_failed, "rerank: timed out");
     scores.insert(scores.end(), answer->begin(), answer->end());
@@ -6127,11 +6127,16 @@ enum class drop_stage {
 /// "dedupe" and so on, for traces.
 [[nodiscard]] inline std::string_view name_of(drop_stage stage) {
   switch (stage) {
-    case drop_stage::parent: return "parent";
-    case drop_stage::dedupe: return "dedupe";
-    case drop_stage::cap: return "cap";
-    case drop_stage::limit: return "limit";
-    case drop_stage::budget: return "budget";
+    case drop_stage::parent:
+      return "parent";
+    case drop_stage::dedupe:
+      return "dedupe";
+    case drop_stage::cap:
+      return "cap";
+    case drop_stage::limit:
+      return "limit";
+    case drop_stage::budget:
+      return "budget";
   }
   return "unknown";
 }
@@ -6168,8 +6173,8 @@ namespace detail {
 
 [[nodiscard]] inline result<void> check_overlap_threshold(double threshold) {
   if (is_finite(threshold) && threshold > 0 && threshold <= 1) return {};
-  return error(errc::invalid_argument, "overlap_threshold " + decimal_text(threshold) +
-                                           " must be above 0 and at most 1");
+  return error(errc::invalid_argument,
+               "overlap_threshold " + decimal_text(threshold) + " must be above 0 and at most 1");
 }
 
 [[nodiscard]] inline result<void> check_at_least_1(std::string_view name, std::size_t value) {
@@ -6264,8 +6269,7 @@ class kept_passages {
 /// Bytes 0-80, 10-70 and 60-140 with 0.5: 10-70 lies inside the first and goes; 60-140 shares 20 of
 /// 80 bytes with it and stays.
 [[nodiscard]] inline std::vector<selection_item> drop_overlaps(
-    std::span<const selection_item> items, double threshold,
-    std::vector<drop>* dropped = nullptr) {
+    std::span<const selection_item> items, double threshold, std::vector<drop>* dropped = nullptr) {
   detail::check_overlap_threshold(threshold).value();
   std::vector<selection_item> kept;
   detail::kept_passages passages(threshold);
@@ -6327,9 +6331,9 @@ class kept_passages {
   const std::size_t first = (std::min)(offset, items.size());
   const std::size_t count = (std::min)(limit, items.size() - first);
   for (const selection_item& item : items.subspan(first + count)) {
-    detail::note_drop(dropped, item, drop_stage::limit,
-                      "after " + detail::text_of(limit) + " passages from offset " +
-                          detail::text_of(offset));
+    detail::note_drop(
+        dropped, item, drop_stage::limit,
+        "after " + detail::text_of(limit) + " passages from offset " + detail::text_of(offset));
   }
   const auto page = items.subspan(first, count);
   return {page.begin(), page.end()};
@@ -6674,19 +6678,19 @@ struct retriever_core {
 [[nodiscard]] inline result<void> check_document(const document& source,
                                                  std::span<const chunk> chunks) {
   const auto refuse = [&source](errc code, const std::string& sentence) {
-    return error(code, "upsert: document " + quoted(source.id) + ": " + sentence);
+    return error(code, "upsert: document " + in_quotes(source.id) + ": " + sentence);
   };
   if (source.id.empty()) return refuse(errc::invalid_argument, "its id is empty");
   for (const std::string& group : source.allowed_groups) {
     if (group.empty()) return refuse(errc::invalid_argument, "an allowed group is empty");
   }
   for (const chunk& piece : chunks) {
-    const std::string name = "chunk " + quoted(piece.id);
+    const std::string name = "chunk " + in_quotes(piece.id);
     const byte_range range = piece.range;
     if (piece.id.empty()) return refuse(errc::invalid_argument, "a chunk's id is empty");
     if (!piece.document_id.empty() && piece.document_id != source.id) {
       return refuse(errc::invalid_argument,
-                    name + " belongs to document " + quoted(piece.document_id));
+                    name + " belongs to document " + in_quotes(piece.document_id));
     }
     if (range.begin > range.end || range.end > source.text.size()) {
       return refuse(errc::invalid_argument, name + " ends at byte " + text_of(range.end) +
@@ -6700,7 +6704,7 @@ struct retriever_core {
       if (std::find(source.allowed_groups.begin(), source.allowed_groups.end(), group) ==
           source.allowed_groups.end()) {
         return refuse(errc::invalid_argument,
-                      name + " allows group " + quoted(group) + ", which its document does not");
+                      name + " allows group " + in_quotes(group) + ", which its document does not");
       }
     }
   }
@@ -6709,8 +6713,7 @@ struct retriever_core {
 
 /// The chunk's codes: of the title and its headings, then of its body, then those it brought.
 [[nodiscard]] inline std::vector<stored_code> codes_of(const retriever_core& core,
-                                                       const document& source,
-                                                       const chunk& piece) {
+                                                       const document& source, const chunk& piece) {
   std::vector<stored_code> codes;
   std::unordered_map<std::string, std::size_t> place_of;
   const auto add = [&](const std::string& value, std::string_view written, bool in_heading) {
@@ -6742,7 +6745,7 @@ struct retriever_core {
     return checked.failure();
   }
   const std::string& model = core.options.embed.model;
-  return guarded(errc::callback_failed, "upsert: document " + quoted(source.id),
+  return guarded(errc::callback_failed, "upsert: document " + in_quotes(source.id),
                  [&]() -> result<stored_document> {
                    stored_document stored{source, {}};
                    stored.chunks.reserve(input.chunks.size());
@@ -6762,9 +6765,9 @@ struct retriever_core {
                      if (piece.vector) {
                        if (piece.vector->model != model) {
                          return error(errc::model_mismatch,
-                                      "upsert: the vector of chunk " + quoted(piece.id) +
-                                          " is of model " + quoted(piece.vector->model) +
-                                          "; this index holds " + quoted(model));
+                                      "upsert: the vector of chunk " + in_quotes(piece.id) +
+                                          " is of model " + in_quotes(piece.vector->model) +
+                                          "; this index holds " + in_quotes(model));
                        }
                        item.vector = piece.vector->values;
                        item.record.vector.reset();
@@ -6815,7 +6818,7 @@ struct retriever_core {
       const auto [place, is_new] = place_of_input.try_emplace(text, inputs.size());
       if (is_new) {
         inputs.push_back(std::move(text));
-        names.push_back("chunk " + quoted(item.record.id));
+        names.push_back("chunk " + in_quotes(item.record.id));
       }
       waiting.push_back({&item, place->second});
     }
@@ -6854,9 +6857,9 @@ using document_map = std::map<std::string, std::shared_ptr<const stored_document
     const stored_chunk& item = content.at(row);
     if (row > 0 && content.at(row - 1).record.id == item.record.id) {
       return error(errc::duplicate_id,
-                   "upsert: chunk id " + quoted(item.record.id) + " is used in document " +
-                       quoted(content.document_of(row - 1).source.id) + " and again in document " +
-                       quoted(content.document_of(row).source.id));
+                   "upsert: chunk id " + in_quotes(item.record.id) + " is used in document " +
+                       in_quotes(content.document_of(row - 1).source.id) +
+                       " and again in document " + in_quotes(content.document_of(row).source.id));
     }
     content.terms.add(item.terms);
     for (const stored_code& code : item.codes) content.codes.add(row, code.value, code.in_heading);
@@ -6864,7 +6867,7 @@ using document_map = std::map<std::string, std::shared_ptr<const stored_document
       content.vectors.add_missing();
       continue;
     }
-    const auto added = content.vectors.try_add(item.vector, "chunk " + quoted(item.record.id));
+    const auto added = content.vectors.try_add(item.vector, "chunk " + in_quotes(item.record.id));
     if (!added) return added.failure();
     content.row_of_input.try_emplace(item.input_hash, row);
   }
@@ -6945,7 +6948,7 @@ enum class replacement { needed, unchanged };
                                                         const stored_document& next) {
   const std::uint64_t was = stored.source.revision;
   const std::uint64_t is = next.source.revision;
-  const std::string name = "upsert: document " + quoted(next.source.id);
+  const std::string name = "upsert: document " + in_quotes(next.source.id);
   if (is < was) {
     return error(errc::stale_revision, name + " has revision " + std::to_string(is) +
                                            "; revision " + std::to_string(was) + " is stored");
@@ -7214,8 +7217,8 @@ class search_run {
     if (asked_->vector) {
       if (asked_->vector->model != model.model) {
         return error(errc::model_mismatch, "search: the question's vector is of model " +
-                                               quoted(asked_->vector->model) +
-                                               "; this index holds " + quoted(model.model));
+                                               in_quotes(asked_->vector->model) +
+                                               "; this index holds " + in_quotes(model.model));
       }
       vector_ = asked_->vector->values;
     } else if (model.embed && !(terms_.empty() && codes_.empty())) {
@@ -7784,7 +7787,7 @@ class retriever {
     for (const chunked_document& input : documents) {
       if (!seen.insert(input.source.tenant + '\0' + input.source.id).second) {
         return error(errc::duplicate_id,
-                     "upsert: document " + detail::quoted(input.source.id) + " is given twice");
+                     "upsert: document " + detail::in_quotes(input.source.id) + " is given twice");
       }
       auto one = detail::prepare_document(*core_, input);
       if (!one) return one.failure();
@@ -7840,8 +7843,9 @@ class retriever {
   result<void> try_set_access(std::string_view document_id, std::vector<std::string> groups,
                               std::string_view tenant = {}) {
     if (std::find(groups.begin(), groups.end(), std::string{}) != groups.end()) {
-      return error(errc::invalid_argument, "set_access: document " + detail::quoted(document_id) +
-                                               ": an allowed group is empty");
+      return error(
+          errc::invalid_argument,
+          "set_access: document " + detail::in_quotes(document_id) + ": an allowed group is empty");
     }
     const std::lock_guard lock(core_->writer);
     const auto base = core_->current();
@@ -7897,7 +7901,7 @@ class retriever {
 
   [[nodiscard]] static error missing(std::string_view call, std::string_view document_id) {
     return error(errc::not_found,
-                 std::string(call) + ": there is no document " + detail::quoted(document_id));
+                 std::string(call) + ": there is no document " + detail::in_quotes(document_id));
   }
 
   /// Publishes one tenant's new state; the caller holds the writer's lock.
@@ -7911,7 +7915,7 @@ class retriever {
 
   std::shared_ptr<detail::retriever_core> core_;
 };
-}  // inline namespace RAG_RETRIEVE_DETAIL_ABI
+}  // namespace RAG_RETRIEVE_DETAIL_ABI
 }  // namespace rag_retrieve
 
 #endif  // RAG_RETRIEVE_HPP

@@ -153,19 +153,19 @@ TEST_CASE("errors: an error that a callback throws or returns itself passes unch
 }
 
 TEST_CASE("errors: a name in a sentence is short and holds no control bytes") {
-  CHECK(rag::detail::quoted("E42") == "'E42'");
-  CHECK(rag::detail::quoted("") == "''");
-  CHECK(rag::detail::quoted("a\nb'c\x7F") == "'a?b?c?'");
-  CHECK(rag::detail::quoted(std::string_view("a\0b", 3)) == "'a?b'");
-  CHECK(rag::detail::quoted(std::string(64, 'x')) == "'" + std::string(64, 'x') + "'");
-  CHECK(rag::detail::quoted(std::string(65, 'x')) == "'" + std::string(64, 'x') + "...'");
+  CHECK(rag::detail::in_quotes("E42") == "'E42'");
+  CHECK(rag::detail::in_quotes("") == "''");
+  CHECK(rag::detail::in_quotes("a\nb'c\x7F") == "'a?b?c?'");
+  CHECK(rag::detail::in_quotes(std::string_view("a\0b", 3)) == "'a?b'");
+  CHECK(rag::detail::in_quotes(std::string(64, 'x')) == "'" + std::string(64, 'x') + "'");
+  CHECK(rag::detail::in_quotes(std::string(65, 'x')) == "'" + std::string(64, 'x') + "...'");
   CHECK(rag::detail::text_of(0) == "0");
   CHECK(rag::detail::text_of(1234567) == "1234567");
 }
 
 TEST_CASE("errors: a long name is cut between characters, so that the sentence stays UTF-8") {
   const std::string name = std::string(63, 'x') + "\xC3\xA9" + "y";  // the cut falls inside the e
-  CHECK(rag::is_valid_utf8(rag::detail::quoted(name)));
+  CHECK(rag::is_valid_utf8(rag::detail::in_quotes(name)));
 }
 
 TEST_CASE("errors: NaN and infinities are told from numbers by their bits") {

@@ -91,7 +91,7 @@ struct judged_set {
     for (const json& line : read_lines(folder + "/traps.jsonl")) {
       if (!line["want"].is_null()) continue;
       const auto found = retriever.search({.text = line["text"].get<std::string>()}, reader);
-      for (const auto& passage : found.passages) wrong += passage.exact_match() ? 1 : 0;
+      for (const auto& passage : found.passages) wrong += passage.exact_match() ? 1U : 0U;
     }
     return wrong;
   }
