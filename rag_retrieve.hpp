@@ -99,6 +99,7 @@
 #include <mutex>
 #include <numeric>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -288,15 +289,22 @@ template <class Function>
 /// 42 -> "42"; the sentences of errors are built with it.
 [[nodiscard]] inline std::string text_of(std::size_t number) { return std::to_string(number); }
 
-/// Quotes a name for a sentence: at most 64 bytes of it, control bytes and quotes as '?'.
+/// Quotes a name for a sentence: at most 64 bytes of it, whole characters, control bytes and quotes
+/// as '?'.
 [[nodiscard]] inline std::string in_quotes(std::string_view name) {
-  constexpr std::size_t longest = 64;
+  std::size_t length = (std::min)(name.size(), std::size_t{64});
+  if (length < name.size()) {  // not inside a UTF-8 sequence, which has three further bytes at most
+    const auto continues = [name](std::size_t at) {
+      return (static_cast<unsigned char>(name[at]) & 0xC0) == 0x80;
+    };
+    for (int back = 0; back < 3 && continues(length); ++back) --length;
+  }
   std::string out = "'";
-  for (char c : name.substr(0, longest)) {
+  for (char c : name.substr(0, length)) {
     const auto byte = static_cast<unsigned char>(c);
     out += (byte < 0x20 || byte == 0x7F || c == '\'') ? '?' : c;
   }
-  return out += name.size() > longest ? "...'" : "'";
+  return out += name.size() > length ? "...'" : "'";
 }
 
 /// Bit test instead of std::isfinite: -ffast-math may fold that one to true.
@@ -2848,12 +2856,15 @@ class gate {
         guarded(errc::permission_failed, "recheck", [&]() -> result<std::vector<bool>> {
           return source.judges_chunks() ? ask_source(chunks) : compare_groups(chunks, records);
         });
-    if (!verdicts) {
+    failed_ = !verdicts.ok();
+    if (failed_) {
       failures_.push_back(verdicts.failure().message());
       return answers;
     }
     for (std::size_t i = 0; i < chunks.size(); ++i) {
-      answers[i] = (*verdicts)[i] && records(chunks[i]).has_value();
+      // The source may deny what the records allow, and the records what the source allows.
+      const std::optional<std::span<const std::string>> groups = records(chunks[i]);
+      answers[i] = (*verdicts)[i] && groups.has_value() && reader_->meets(*groups);
       if (answers[i]) allowed_.emplace(chunks[i].chunk_id);
     }
     return answers;
@@ -2864,6 +2875,9 @@ class gate {
     if (!allowed_.contains(data.id)) return std::nullopt;
     return permitted_passage(std::move(data));
   }
+
+  /// Whether the source gave no usable answer to the last question: asking on makes no sense.
+  [[nodiscard]] bool failed() const { return failed_; }
 
   /// What the permission source answered instead of verdicts; for the operator alone.
   [[nodiscard]] const std::vector<std::string>& failures() const { return failures_; }
@@ -2896,6 +2910,7 @@ class gate {
 
   const scope* reader_;
   std::unordered_set<std::string> allowed_;
+  bool failed_ = false;
   std::vector<std::string> failures_;
 };
 
@@ -6032,6 +6047,7 @@ namespace detail {
   std::vector<double> scores;
   scores.reserve(passages.size());
   for (std::size_t at = 0; at < passages.size(); at += model.batch_size) {
+    if (clock::now() > deadline) return error(errc::reranker_failed, "rerank: timed out");
     const auto batch = passages.subspan(at, (std::min)(model.batch_size, passages.size() - at));
     const auto answer = guarded(errc::reranker_failed, "rerank",
                                 [&] { return model.score({question, batch, deadline, stop}); });
@@ -6045,16 +6061,16 @@ namespace detail {
       return error(errc::reranker_failed, "rerank: the score of passage " +
                                               in_quotes(batch[i].id()) + " is not a finite number");
     }
-    if (clock::now() > deadline) return error(errc::reranker_failed, "rerank: timed out");
     scores.insert(scores.end(), answer->begin(), answer->end());
   }
+  if (clock::now() > deadline) return error(errc::reranker_failed, "rerank: timed out");
   return scores;
 }
 
 /// A rerank that another thread does while the search waits, at most to the deadline. The task
 /// shares this job and owns copies of all it reads, so that it may be abandoned.
 struct rerank_job {
-  reranker model;
+  reranker model;  // without the executor, which may own the thread that runs this
   std::string question;
   std::vector<permitted_passage> passages;
   clock::time_point deadline;
@@ -6062,27 +6078,46 @@ struct rerank_job {
   std::mutex mutex;
   std::condition_variable finished;
   std::optional<result<std::vector<double>>> outcome;
+
+  /// The first outcome counts.
+  void finish(result<std::vector<double>> with) {
+    const std::lock_guard lock(mutex);
+    if (!outcome) outcome = std::move(with);
+    finished.notify_all();
+  }
+};
+
+/// What the executor holds. An executor that drops its task, as a closed pool does, ends the wait.
+struct rerank_task {
+  explicit rerank_task(std::shared_ptr<rerank_job> of) : job(std::move(of)) {}
+  rerank_task(const rerank_task&) = delete;
+  rerank_task& operator=(const rerank_task&) = delete;
+  ~rerank_task() { job->finish(error(errc::reranker_failed, "rerank: the executor dropped it")); }
+
+  void run() const {
+    job->finish(score_batches(job->model, job->question, job->passages, job->deadline, job->stop));
+  }
+
+  std::shared_ptr<rerank_job> job;
 };
 
 [[nodiscard]] inline result<std::vector<double>> score_on_executor(
     const reranker& model, std::string_view question, std::span<const permitted_passage> passages,
     clock::time_point deadline) {
   const auto job = std::make_shared<rerank_job>();
-  job->model = model;
+  job->model.score = model.score;
+  job->model.batch_size = model.batch_size;
   job->question = question;
   job->passages.assign(passages.begin(), passages.end());
   job->deadline = deadline;
   const auto started = guarded(errc::reranker_failed, "rerank: executor", [&] {
-    model.run_on([job] {
-      auto outcome =
-          score_batches(job->model, job->question, job->passages, job->deadline, job->stop);
-      const std::lock_guard lock(job->mutex);
-      job->outcome = std::move(outcome);
-      job->finished.notify_all();
-    });
+    model.run_on([task = std::make_shared<const rerank_task>(job)] { task->run(); });
     return true;
   });
-  if (!started) return started.failure();
+  if (!started) {
+    job->stop.request_stop();
+    return started.failure();
+  }
   std::unique_lock lock(job->mutex);
   const auto done = [&job] { return job->outcome.has_value(); };
   if (deadline == (clock::time_point::max)()) {
@@ -6574,6 +6609,7 @@ struct stored_chunk {
   std::vector<std::string> terms;
   std::vector<stored_code> codes;
   std::vector<float> vector;     // empty: none
+  bool supplied = false;         // the vector came with the chunk; it is not reused for others
   std::uint64_t input_hash = 0;  // of search_text, the embedder's input
 };
 
@@ -6687,6 +6723,9 @@ struct retriever_core {
   for (const chunk& piece : chunks) {
     const std::string name = "chunk " + in_quotes(piece.id);
     const byte_range range = piece.range;
+    if (piece.vector && piece.vector->values.empty()) {
+      return refuse(errc::dimension_mismatch, "the vector of " + name + " has no numbers");
+    }
     if (piece.id.empty()) return refuse(errc::invalid_argument, "a chunk's id is empty");
     if (!piece.document_id.empty() && piece.document_id != source.id) {
       return refuse(errc::invalid_argument,
@@ -6770,6 +6809,7 @@ struct retriever_core {
                                           "; this index holds " + in_quotes(model));
                        }
                        item.vector = piece.vector->values;
+                       item.supplied = true;
                        item.record.vector.reset();
                      }
                      stored.chunks.push_back(std::move(item));
@@ -6869,7 +6909,7 @@ using document_map = std::map<std::string, std::shared_ptr<const stored_document
     }
     const auto added = content.vectors.try_add(item.vector, "chunk " + in_quotes(item.record.id));
     if (!added) return added.failure();
-    content.row_of_input.try_emplace(item.input_hash, row);
+    if (!item.supplied) content.row_of_input.try_emplace(item.input_hash, row);
   }
   return std::make_shared<const tenant_content>(std::move(content));
 }
@@ -6944,7 +6984,6 @@ enum class replacement { needed, unchanged };
 
 /// Whether `next` may take the place of `stored`: revisions grow.
 [[nodiscard]] inline result<replacement> check_revision(const stored_document& stored,
-                                                        const std::vector<std::string>& groups,
                                                         const stored_document& next) {
   const std::uint64_t was = stored.source.revision;
   const std::uint64_t is = next.source.revision;
@@ -6955,12 +6994,32 @@ enum class replacement { needed, unchanged };
   }
   if (is != was) return replacement::needed;
   if (same_content(stored, next)) {
-    return groups == next.source.allowed_groups ? replacement::unchanged : replacement::needed;
+    // Against the groups it came with: the same document again does not undo a set_access.
+    return stored.source.allowed_groups == next.source.allowed_groups ? replacement::unchanged
+                                                                      : replacement::needed;
   }
   if (is == 0) return replacement::needed;
   return error(errc::stale_revision, name +
                                          " differs from what is stored under the same revision " +
                                          std::to_string(is) + "; a change needs a higher one");
+}
+
+/// Refuses what is older than what is stored before anything is embedded for it. publish_documents
+/// asks again, as others may publish in between.
+[[nodiscard]] inline result<void> check_not_stale(const index_state& base,
+                                                  std::span<const stored_document> news) {
+  for (const stored_document& next : news) {
+    const auto tenant = base.tenants.find(next.source.tenant);
+    if (tenant == base.tenants.end()) continue;
+    const auto& documents = tenant->second.content->documents;  // in byte order of their ids
+    const auto old = std::lower_bound(
+        documents.begin(), documents.end(), next.source.id,
+        [](const auto& each, const std::string& id) { return each->source.id < id; });
+    if (old == documents.end() || (*old)->source.id != next.source.id) continue;
+    if (next.source.revision >= (*old)->source.revision) continue;
+    return check_revision(**old, next).failure();
+  }
+  return {};
 }
 
 /// Puts prepared documents of one tenant in the place of their older selves.
@@ -6974,7 +7033,7 @@ enum class replacement { needed, unchanged };
     if (next.source.tenant != tenant) continue;
     const std::string id = next.source.id;
     if (const auto old = documents.find(id); old != documents.end()) {
-      const auto verdict = check_revision(*old->second, groups.find(id)->second, next);
+      const auto verdict = check_revision(*old->second, next);
       if (!verdict) return verdict.failure();
       if (*verdict == replacement::unchanged) {
         ++report.unchanged;
@@ -7078,13 +7137,7 @@ struct candidate {
     return error(errc::invalid_argument,
                  "search: the reranker's batch_size and window must be at least 1");
   }
-  const std::size_t weights = asked.fusion.weights.size();
-  if (weights != 0 && weights != 2) {
-    return error(
-        errc::invalid_argument,
-        "search: " + text_of(weights) + " fusion weights; expected none, or lexical and dense");
-  }
-  return {};
+  return check_fusion(asked.fusion, 2);  // whichever legs will run
 }
 
 /// One search, or one fetch, over one pinned state: the stages in the order in which they run.
@@ -7149,9 +7202,11 @@ class search_run {
     find_readable();
     if (const auto read = read_question(); !read) return read.failure();
     if (const auto found = search_legs(); !found) return found.failure();
-    if (const auto fused = fuse(); !fused) return fused.failure();
-    choose_candidates();
-    if (const auto ranked = rerank(); !ranked) return ranked.failure();
+    if (const auto arranged = arrange(); !arranged) return arranged.failure();
+    if (rerank()) {
+      if (const auto checked = recheck(); !checked) return checked.failure();
+      if (const auto told = tell_of_rerank(); !told) return told.failure();
+    }
     hand_out();
     return weigh_evidence();
   }
@@ -7221,32 +7276,32 @@ class search_run {
                                                "; this index holds " + in_quotes(model.model));
       }
       vector_ = asked_->vector->values;
-    } else if (model.embed && !(terms_.empty() && codes_.empty())) {
+      return check_vector();
+    }
+    if (model.embed && !(terms_.empty() && codes_.empty())) {
       if (const auto made = embed_question(); !made) return made.failure();
     } else if (asked_->mode != search_mode::automatic) {
       note(model.embed ? "dense leg left out: the question holds no word"
                        : "dense leg left out: the question has no vector and there is no embedder");
     }
-    return check_vector();
+    return {};
   }
 
   result<void> embed_question() {
     const stopwatch watch(answer_.timings.embedding);
     const std::array<std::string_view, 1> texts{asked_->text};
     auto made = embed_checked(core_.options.embed, texts, text_role::question);
-    if (made) {
-      vector_ = std::move(made->front());
-    } else if (asked_->mode == search_mode::dense) {
-      return made.failure();
-    } else {
-      note("dense leg left out: " + made.failure().message());
-    }
+    if (made) vector_ = std::move(made->front());
+    const result<void> checked = made ? check_vector() : result<void>(made.failure());
+    if (checked) return {};
+    vector_.clear();
+    if (asked_->mode == search_mode::dense) return checked.failure();
+    note("dense leg left out: " + checked.failure().message());
     return {};
   }
 
   result<void> check_vector() {
-    if (vector_.empty()) return {};
-    if (dimension_ != 0 && vector_.size() != dimension_) {
+    if (vector_.empty() || (dimension_ != 0 && vector_.size() != dimension_)) {
       return error(errc::dimension_mismatch,
                    "search: the question's vector has " + text_of(vector_.size()) +
                        " numbers; this index holds " + text_of(dimension_));
@@ -7274,27 +7329,68 @@ class search_run {
   /// candidates is filled up from behind, until nothing new is denied.
   result<void> search_legs() {
     if (!tenant_.content) return {};
-    row_set among = readable_;
-    row_set asked(among.size());
+    among_ = readable_;
+    asked_rows_ = row_set(among_.size());
     for (std::size_t round = 1;; ++round) {
-      if (const auto found = search_once(among); !found) return found.failure();
+      if (const auto found = search_once(among_); !found) return found.failure();
       std::vector<candidate> fresh;
       for (std::uint32_t row : rows_found()) {
-        if (!asked.contains(row)) fresh.push_back({.row = row});
-        asked.insert(row);
+        if (!asked_rows_.contains(row)) fresh.push_back({.row = row});
+        asked_rows_.insert(row);
       }
-      const std::vector<bool> allowed = ask(fresh);
-      bool lost = false;
-      for (std::size_t i = 0; i < fresh.size(); ++i) {
-        if (allowed[i]) continue;
-        among.remove(fresh[i].row);
-        lost = true;
-      }
-      if (!lost) return {};
-      if (round == asked_->recheck_rounds) break;
+      if (!remove_denied(fresh)) return {};
+      if (gate_.failed() || round == asked_->recheck_rounds) break;
     }
-    std::erase_if(lexical_, [&](const lexical_hit& hit) { return !among.contains(hit.row); });
-    std::erase_if(dense_, [&](const vector_hit& hit) { return !among.contains(hit.row); });
+    remove_from_legs();
+    return {};
+  }
+
+  /// Asks about candidates; what is denied no leg may find any more. Returns whether any was.
+  bool remove_denied(std::span<const candidate> candidates) {
+    const std::vector<bool> allowed = ask(candidates);
+    bool lost = false;
+    for (std::size_t i = 0; i < candidates.size(); ++i) {
+      if (allowed[i]) continue;
+      among_.remove(candidates[i].row);
+      lost = true;
+    }
+    if (gate_.failed()) note("passages left out: the permission source did not answer");
+    return lost;
+  }
+
+  void remove_from_legs() {
+    std::erase_if(lexical_, [&](const lexical_hit& hit) { return !among_.contains(hit.row); });
+    std::erase_if(dense_, [&](const vector_hit& hit) { return !among_.contains(hit.row); });
+  }
+
+  /// The second check, after a slow stage: asks once more about all that the legs found, also what
+  /// only the trace would name. If something is denied now, the legs are filled up and everything
+  /// from the fusion on is done again, so that nothing tells of it: no rank, no drop.
+  result<void> recheck() {
+    std::vector<candidate> found;
+    for (std::uint32_t row : rows_found()) found.push_back({.row = row});
+    if (!remove_denied(found)) return {};
+    remove_from_legs();
+    for (std::size_t round = 2; !gate_.failed() && round != asked_->recheck_rounds + 1; ++round) {
+      if (const auto again = search_once(among_); !again) return again.failure();
+      std::vector<candidate> fresh;
+      for (std::uint32_t row : rows_found()) {
+        if (!asked_rows_.contains(row)) fresh.push_back({.row = row});
+        asked_rows_.insert(row);
+      }
+      if (!remove_denied(fresh)) break;
+      remove_from_legs();
+    }
+    return arrange();
+  }
+
+  /// From the legs to the candidates, in order: fused, chosen, and by the reranker's scores.
+  result<void> arrange() {
+    candidates_.clear();
+    answer_.trace = {};
+    if (const auto fused = fuse(); !fused) return fused.failure();
+    choose_candidates();
+    order_by_rerank_scores();
     return {};
   }
 
@@ -7399,22 +7495,21 @@ class search_run {
       }
       candidates_.push_back(each);
     }
-    if (asked_->explain) trace_candidates();
+    fused_ = candidates_;
     return {};
   }
 
   void trace_candidates() {
     answer_.trace.mode = answer_.mode;
     answer_.trace.fusion_constant = asked_->fusion.k;
-    for (const candidate& each : candidates_) {
+    for (const candidate& each : fused_) {
       const std::string& id = tenant_.content->at(each.row).record.id;
-      answer_.trace.candidates.push_back({id,
-                                          each.lexical_rank,
-                                          each.dense_rank,
-                                          each.exact > 0,
-                                          each.lexical_score,
-                                          each.similarity,
-                                          {},
+      const auto scored = rerank_scores_.find(each.row);
+      answer_.trace.candidates.push_back({id, each.lexical_rank, each.dense_rank, each.exact > 0,
+                                          each.lexical_score, each.similarity,
+                                          scored == rerank_scores_.end()
+                                              ? std::optional<double>()
+                                              : std::optional<double>(scored->second),
                                           each.fused});
     }
     for (const lexical_hit& hit : lexical_) {
@@ -7468,52 +7563,93 @@ class search_run {
 
   // ---- reranking --------------------------------------------------------------------------------
 
-  result<void> rerank() {
+  /// Returns whether the reranker was called, however it ended.
+  bool rerank() {
     const reranker& model = asked_->rerank;
-    if (!model.score || candidates_.empty()) return {};
+    if (!model.score || candidates_.empty()) return false;
     const stopwatch watch(answer_.timings.rerank);
     std::vector<permitted_passage> shortlist;
     while (shortlist.size() < (std::min)(model.window, candidates_.size())) {
       auto passage = gate_.open(describe(candidates_[shortlist.size()]));
       if (!passage) break;  // cannot be: what was denied is no candidate
       shortlist.push_back(std::move(*passage));
+      shortlist_rows_.push_back(candidates_[shortlist_rows_.size()].row);
     }
-    const std::size_t window = shortlist.size();
     auto scores = rerank_checked(model, asked_->text, shortlist, rerank_deadline());
-    slow_stage_ran_ = true;
     if (!scores) {
-      if (model.required) return scores.failure();
-      answer_.reranking = rerank_status::degraded;
-      operator_.failures.push_back(scores.failure().message());
-      note(scores.failure().message() + "; the fused order stands");
-      return {};
+      rerank_failure_ = scores.failure();
+      return true;
     }
     answer_.reranking = rerank_status::applied;
-    for (std::size_t i = 0; i < window; ++i) candidates_[i].rerank_score = (*scores)[i];
-    std::sort(candidates_.begin(), candidates_.begin() + static_cast<std::ptrdiff_t>(window),
-              [](const candidate& a, const candidate& b) {
-                if (*a.rerank_score != *b.rerank_score) return *a.rerank_score > *b.rerank_score;
-                return a.place < b.place;  // equal scores keep the fused order
-              });
+    for (std::size_t i = 0; i < shortlist_rows_.size(); ++i) {
+      rerank_scores_.emplace(shortlist_rows_[i], (*scores)[i]);
+    }
+    order_by_rerank_scores();
+    return true;
+  }
+
+  /// Scored candidates first, best first; equal scores keep the fused order, as do the others.
+  void order_by_rerank_scores() {
+    if (rerank_scores_.empty()) return;
+    for (candidate& each : candidates_) {
+      const auto scored = rerank_scores_.find(each.row);
+      if (scored != rerank_scores_.end()) each.rerank_score = scored->second;
+    }
+    std::sort(candidates_.begin(), candidates_.end(), [](const candidate& a, const candidate& b) {
+      if (a.rerank_score.has_value() != b.rerank_score.has_value()) {
+        return a.rerank_score.has_value();
+      }
+      if (a.rerank_score && *a.rerank_score != *b.rerank_score) {
+        return *a.rerank_score > *b.rerank_score;
+      }
+      return a.place < b.place;
+    });
+  }
+
+  /// What is said of a reranker that failed. Its own words, and a passage's name in ours, are for
+  /// the operator if something that it was shown may not be read any more.
+  result<void> tell_of_rerank() {
+    if (!rerank_failure_) return {};
+    operator_.failures.push_back(rerank_failure_->message());
+    const bool still_readable =
+        std::all_of(shortlist_rows_.begin(), shortlist_rows_.end(),
+                    [this](std::uint32_t row) { return among_.contains(row); });
+    const error told =
+        still_readable ? *rerank_failure_ : error(errc::reranker_failed, "rerank: failed");
+    if (asked_->rerank.required) return told;
+    answer_.reranking = rerank_status::degraded;
+    note(told.message() + "; the fused order stands");
     return {};
   }
 
   /// The earlier of the reranker's own limit and what the search's limit leaves.
   [[nodiscard]] clock::time_point rerank_deadline() const {
     auto deadline = (clock::time_point::max)();
-    if (asked_->rerank.time_limit) deadline = clock::now() + *asked_->rerank.time_limit;
+    if (asked_->rerank.time_limit) deadline = later_by(clock::now(), *asked_->rerank.time_limit);
     if (asked_->time_limit) {
-      deadline = (std::min)(deadline, begin_ + *asked_->time_limit - asked_->reserve);
+      const auto none = std::chrono::milliseconds::zero();
+      const auto limit = (std::max)(*asked_->time_limit, none);
+      const auto reserve = (std::clamp)(asked_->reserve, none, limit);
+      deadline = (std::min)(deadline, later_by(begin_, limit - reserve));
     }
     return deadline;
   }
 
+  /// The sum, held at the clock's last moment: the longest limit is none.
+  [[nodiscard]] static clock::time_point later_by(clock::time_point start,
+                                                  std::chrono::milliseconds wait) {
+    using std::chrono::milliseconds;
+    const auto last =
+        std::chrono::duration_cast<milliseconds>((clock::time_point::max)().time_since_epoch());
+    const auto room = last - std::chrono::duration_cast<milliseconds>(start.time_since_epoch());
+    if (wait >= room) return (clock::time_point::max)();
+    return start + (std::max)(wait, milliseconds::zero());
+  }
+
   // ---- handing out ------------------------------------------------------------------------------
 
-  /// The asked-for page within the token budget. If a slow stage ran, the permissions of all that
-  /// the pages so far would show are asked once more, and what is denied now gives way.
+  /// The asked-for page within the token budget.
   void hand_out() {
-    if (slow_stage_ran_) recheck_pages();
     const stopwatch watch(answer_.timings.selection);
     std::vector<selection_item> page =
         take_page(items_of_candidates(), asked_->offset, asked_->limit, drops());
@@ -7521,6 +7657,7 @@ class search_run {
       page = fit_budget(page, *asked_->token_budget, asked_->fill_budget, drops());
     }
     keep(page);
+    if (asked_->explain) trace_candidates();
     for (const candidate& each : candidates_) {
       passage_data data = describe(each);
       data.source.matches = matches_in(each.row);
@@ -7530,19 +7667,6 @@ class search_run {
     }
     if (candidates_.empty() && terms_.empty() && codes_.empty() && vector_.empty()) {
       answer_.notes.push_back("the question holds no word to search for");
-    }
-  }
-
-  void recheck_pages() {
-    for (;;) {
-      const std::size_t shown = (std::min)(candidates_.size(), asked_->offset + asked_->limit);
-      const std::vector<bool> allowed = ask(std::span(candidates_).first(shown));
-      if (std::find(allowed.begin(), allowed.end(), false) == allowed.end()) return;
-      std::size_t at = 0;
-      std::erase_if(candidates_, [&](const candidate&) {
-        const std::size_t place = at++;
-        return place < shown && !allowed[place];
-      });
     }
   }
 
@@ -7689,10 +7813,15 @@ class search_run {
   row_set readable_;
   std::vector<std::string> terms_, codes_;
   std::vector<float> vector_;
-  bool lexical_on_ = false, dense_on_ = false, slow_stage_ran_ = false;
+  bool lexical_on_ = false, dense_on_ = false;
   std::vector<lexical_hit> lexical_;
   std::vector<vector_hit> dense_;
-  std::vector<candidate> candidates_;
+  row_set among_;       // readable_ without what was denied
+  row_set asked_rows_;  // what the permission source was asked about so far
+  std::vector<candidate> fused_, candidates_;
+  std::vector<std::uint32_t> shortlist_rows_;
+  std::unordered_map<std::uint32_t, double> rerank_scores_;  // by row
+  std::optional<error> rerank_failure_;
   answer answer_;
   operator_trace operator_;
 };
@@ -7783,9 +7912,9 @@ class retriever {
   result<update_report> try_upsert(std::span<const chunked_document> documents) {
     std::vector<detail::stored_document> prepared;
     prepared.reserve(documents.size());
-    std::unordered_set<std::string> seen;
+    std::set<std::pair<std::string_view, std::string_view>> seen;
     for (const chunked_document& input : documents) {
-      if (!seen.insert(input.source.tenant + '\0' + input.source.id).second) {
+      if (!seen.insert({input.source.tenant, input.source.id}).second) {
         return error(errc::duplicate_id,
                      "upsert: document " + detail::in_quotes(input.source.id) + " is given twice");
       }
@@ -7795,6 +7924,7 @@ class retriever {
     }
     update_report report;
     const auto base = core_->current();
+    if (auto checked = detail::check_not_stale(*base, prepared); !checked) return checked.failure();
     if (auto filled = detail::fill_vectors(*core_, *base, prepared, report); !filled) {
       return filled.failure();
     }

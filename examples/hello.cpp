@@ -1,7 +1,6 @@
 // One page, one reader, one question: the smallest program that goes the whole way.
-#include <rag_retrieve.hpp>
-
 #include <iostream>
+#include <rag_retrieve.hpp>
 
 namespace rag = rag_retrieve;
 

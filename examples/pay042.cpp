@@ -2,10 +2,6 @@
 // search makes of them. One function is one station, in the order of the article.
 //
 //   pay042 [DATA]        DATA: the data folder of the project; default: where it was built
-#include <rag_retrieve.hpp>
-
-#include <nlohmann/json.hpp>
-
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -13,6 +9,8 @@
 #include <fstream>
 #include <iterator>
 #include <map>
+#include <nlohmann/json.hpp>
+#include <rag_retrieve.hpp>
 #include <sstream>
 #include <stdexcept>
 #include <string>
@@ -279,8 +277,7 @@ void show_answers(const example& it, const rag::retriever& retriever) {
     }
   }
   // Why the filter stands inside the search: of the two best, one is not sam's to read.
-  const rag::query two{
-      .text = it.questions.at("Q"), .mode = rag::search_mode::dense, .limit = 2};
+  const rag::query two{.text = it.questions.at("Q"), .mode = rag::search_mode::dense, .limit = 2};
   strings after;
   for (const auto& p : retriever.search(two, retriever.scope_for({.user = "ana"})).passages) {
     if (p.id() != "R") after.push_back(p.id());

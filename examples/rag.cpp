@@ -6,8 +6,6 @@
 // The tool is a thin coat over rag_retrieve.hpp: it reads files, says what is wrong with them, and
 // prints what the header returns. Results go to standard output, all else to standard error.
 // Exit status: 0 done, 1 the input is bad, 2 wrong usage.
-#include <rag_retrieve.hpp>
-
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
@@ -20,6 +18,7 @@
 #include <iterator>
 #include <map>
 #include <optional>
+#include <rag_retrieve.hpp>
 #include <set>
 #include <string>
 #include <string_view>
@@ -391,8 +390,8 @@ class document_reader {
       read_folder(source, documents);
     } else {
       std::string text = read_file(source);
-      const bool lines = source == "-" ? opens_with_document(text)
-                                       : fs::path(source).extension() == ".jsonl";
+      const bool lines =
+          source == "-" ? opens_with_document(text) : fs::path(source).extension() == ".jsonl";
       if (lines) {
         read_lines(source, text, documents);
       } else {
@@ -532,11 +531,12 @@ rag::tokenizer code_points() {
 /// One token for each byte.
 rag::tokenizer bytes() {
   return {.count = [](std::string_view text) { return text.size(); },
-          .split = [](std::string_view text) {
-            std::vector<rag::byte_range> tokens(text.size());
-            for (std::size_t at = 0; at < text.size(); ++at) tokens[at] = {at, at + 1};
-            return tokens;
-          }};
+          .split =
+              [](std::string_view text) {
+                std::vector<rag::byte_range> tokens(text.size());
+                for (std::size_t at = 0; at < text.size(); ++at) tokens[at] = {at, at + 1};
+                return tokens;
+              }};
 }
 
 rag::tokenizer tokenizer_for(const std::string& unit) {
@@ -550,20 +550,20 @@ std::vector<rag::chunk> cut(const rag::document& page, const chunker_settings& s
   const std::size_t size = settings.chunk_size;
   if (settings.chunker == "whole") return rag::chunk_whole(page, {.tokens = tokens});
   if (settings.chunker == "fixed") {
-    return rag::chunk_fixed(
-        page, {.chunk_size = size, .overlap = settings.overlap, .tokens = tokens});
+    return rag::chunk_fixed(page,
+                            {.chunk_size = size, .overlap = settings.overlap, .tokens = tokens});
   }
   if (settings.chunker == "sentence") {
     return rag::chunk_sentences(page, {.chunk_size = size, .tokens = tokens});
   }
   if (settings.chunker == "packed") {
-    return rag::chunk_packed(
-        page, {.chunk_size = size, .overlap = settings.overlap, .tokens = tokens});
+    return rag::chunk_packed(page,
+                             {.chunk_size = size, .overlap = settings.overlap, .tokens = tokens});
   }
   if (settings.chunker == "structure") {
-    return rag::chunk_structure(page, {.max_heading_level = settings.max_heading_level,
-                                       .chunk_size = size,
-                                       .tokens = tokens});
+    return rag::chunk_structure(
+        page,
+        {.max_heading_level = settings.max_heading_level, .chunk_size = size, .tokens = tokens});
   }
   return rag::chunk_recursive(page, {.chunk_size = size,
                                      .overlap = settings.overlap,
@@ -766,10 +766,14 @@ rag::retriever indexed(std::vector<rag::document> documents, const chunker_setti
 
 std::string name_of(rag::search_mode mode) {
   switch (mode) {
-    case rag::search_mode::lexical: return "lexical";
-    case rag::search_mode::dense: return "dense";
-    case rag::search_mode::hybrid: return "hybrid";
-    case rag::search_mode::automatic: break;
+    case rag::search_mode::lexical:
+      return "lexical";
+    case rag::search_mode::dense:
+      return "dense";
+    case rag::search_mode::hybrid:
+      return "hybrid";
+    case rag::search_mode::automatic:
+      break;
   }
   return "automatic";
 }
@@ -898,8 +902,7 @@ int run(search_command command) {
   const rag::principal who{.tenant = command.tenant, .user = "reader"};
   if (command.reader_groups.empty()) command.reader_groups = {"everyone"};
   people.set_groups(who, command.reader_groups);
-  const rag::retriever retriever =
-      indexed(reader.read(command.source), command.chunking, people);
+  const rag::retriever retriever = indexed(reader.read(command.source), command.chunking, people);
 
   const rag::answer found = retriever.search({.text = command.question,
                                               .mode = rag::search_mode::lexical,

@@ -1,13 +1,12 @@
-#include <rag_retrieve.hpp>
+#include <doctest/doctest.h>
 
 #include <algorithm>
 #include <limits>
+#include <rag_retrieve.hpp>
 #include <stdexcept>
 #include <string>
 #include <type_traits>
 #include <vector>
-
-#include <doctest/doctest.h>
 
 #include "fakes.hpp"
 
@@ -285,8 +284,8 @@ TEST_CASE("gate: every candidate is asked about in one batch before anything is 
 }
 
 TEST_CASE("gate: deny and unknown beat any group, and a denied chunk leaves no gap") {
-  for (const rag::verdict no : {rag::verdict::deny, rag::verdict::unknown,
-                                static_cast<rag::verdict>(77)}) {
+  for (const rag::verdict no :
+       {rag::verdict::deny, rag::verdict::unknown, static_cast<rag::verdict>(77)}) {
     setup one;
     one.permissions.judges = true;
     one.add(twenty_pages());
@@ -460,8 +459,8 @@ TEST_CASE("gate: forbidden bytes reach no passage, reranker, trace, note, count 
       asked.explain = true;
       asked.limit = 2;
       asked.token_budget = 5;
-      asked.rerank.score = [&](const rag::rerank_request& request)
-          -> rag::result<std::vector<double>> {
+      asked.rerank.score =
+          [&](const rag::rerank_request& request) -> rag::result<std::vector<double>> {
         writer out;
         for (const rag::permitted_passage& passage : request.passages) write(out, passage);
         seen += out.text();

@@ -1,12 +1,11 @@
 // Section 8: terms of texts and questions, and identifiers that match whole.
 
-#include <rag_retrieve.hpp>
-
 #include <doctest/doctest.h>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <rag_retrieve.hpp>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -95,12 +94,14 @@ TEST_CASE("terms: each term tells the bytes it stands at") {
 }
 
 TEST_CASE("terms: letters beyond ASCII are folded, marks stay in their word") {
-  CHECK(rag::analyse("STRA\xC3\x9F" "E Stra\xC3\x9F" "e strasse") ==
-        strings{"strasse", "strasse", "strasse"});
+  CHECK(rag::analyse("STRA\xC3\x9F"
+                     "E Stra\xC3\x9F"
+                     "e strasse") == strings{"strasse", "strasse", "strasse"});
   CHECK(rag::analyse("\xD0\x9C\xD0\x98\xD0\xA0 \xD0\xBC\xD0\xB8\xD1\x80") ==
         strings{"\xD0\xBC\xD0\xB8\xD1\x80", "\xD0\xBC\xD0\xB8\xD1\x80"});
-  const strings hindi = rag::analyse("\xE0\xA4\xB9\xE0\xA4\xBF\xE0\xA4\xA8\xE0\xA5\x8D\xE0\xA4\xA6"
-                                     "\xE0\xA5\x80");  // vowel signs and a virama inside
+  const strings hindi = rag::analyse(
+      "\xE0\xA4\xB9\xE0\xA4\xBF\xE0\xA4\xA8\xE0\xA5\x8D\xE0\xA4\xA6"
+      "\xE0\xA5\x80");  // vowel signs and a virama inside
   CHECK(hindi.size() == 1);
   CHECK(rag::analyse("e\xCC\x81t\xC3\xA9").size() == 1);
 }
@@ -135,8 +136,8 @@ TEST_CASE("terms: scripts without spaces give pairs of characters, one alone giv
 }
 
 TEST_CASE("terms: a Thai question finds its words in a longer text") {
-  const std::string word = "\xE0\xB8\xA0\xE0\xB8\xB2\xE0\xB8\xA9\xE0\xB8\xB2";     // language
-  const std::string other = "\xE0\xB9\x84\xE0\xB8\x97\xE0\xB8\xA2";                 // Thai
+  const std::string word = "\xE0\xB8\xA0\xE0\xB8\xB2\xE0\xB8\xA9\xE0\xB8\xB2";  // language
+  const std::string other = "\xE0\xB9\x84\xE0\xB8\x97\xE0\xB8\xA2";             // Thai
   const strings in_text = rag::analyse(word + other);
   for (const std::string& term : rag::question_terms(word)) {
     CHECK(std::find(in_text.begin(), in_text.end(), term) != in_text.end());
@@ -150,8 +151,8 @@ TEST_CASE("terms: a Thai question finds its words in a longer text") {
 #if RAG_RETRIEVE_USE_ICU
 TEST_CASE("terms: compatibility forms become what they stand for (ICU)") {
   CHECK(rag::analyse("\xEF\xBC\xA1\xEF\xBC\xA2\xEF\xBC\x91") == strings{"ab1"});  // wide AB1
-  CHECK(rag::analyse("\xC2\xBD") == strings{"1", "2"});                          // one half
-  CHECK(rag::analyse("\xEF\xAC\x81nd") == strings{"find"});                      // ligature fi
+  CHECK(rag::analyse("\xC2\xBD") == strings{"1", "2"});                           // one half
+  CHECK(rag::analyse("\xEF\xAC\x81nd") == strings{"find"});                       // ligature fi
   CHECK(rag::analyse("e\xCC\x81") == rag::analyse("\xC3\xA9"));
 }
 #endif
@@ -178,9 +179,22 @@ TEST_CASE("terms: every ASCII string gives what a byte loop gives") {
 
 TEST_CASE("terms: hostile bytes give ranges in order, inside the text, and never fail") {
   dice random{4};
-  const strings pieces{"\xE2\x80\x8D", "\xCC\x81", "\xE6\x9D\xB1", "\xFF", "\xC3",  "a",
-                       "\xE0\xB8\xB2", "-",        "\xC2\xAD",     "\\",   "\xF0\x9F\x91\xA9",
-                       "PAY-042",      "_",        "\xEF\xB8\x8F", "\0",   "\xE2\x80\x91"};
+  const strings pieces{"\xE2\x80\x8D",
+                       "\xCC\x81",
+                       "\xE6\x9D\xB1",
+                       "\xFF",
+                       "\xC3",
+                       "a",
+                       "\xE0\xB8\xB2",
+                       "-",
+                       "\xC2\xAD",
+                       "\\",
+                       "\xF0\x9F\x91\xA9",
+                       "PAY-042",
+                       "_",
+                       "\xEF\xB8\x8F",
+                       "\0",
+                       "\xE2\x80\x91"};
   const auto finder = rag::identifier_finder::make({.patterns = {"PAY-###", "*-*", "@+[#]"}});
   for (int round = 0; round < 2000; ++round) {
     std::string text;
@@ -224,10 +238,11 @@ TEST_CASE("questions: stop words leave questions only, and never a question made
 
 TEST_CASE("questions: a stemmer works on both sides; an empty stem is no term") {
   const rag::analysis_options plural{
-      .stem = [](std::string_view word) {
-        if (word == "x") return std::string();
-        return std::string(word.ends_with("s") ? word.substr(0, word.size() - 1) : word);
-      },
+      .stem =
+          [](std::string_view word) {
+            if (word == "x") return std::string();
+            return std::string(word.ends_with("s") ? word.substr(0, word.size() - 1) : word);
+          },
       .is_stop_word = [](std::string_view word) { return word == "keys"; }};
   CHECK(rag::analyse("Keys x locks", plural) == strings{"key", "lock"});
   CHECK(rag::question_terms("lock locks keys", plural) == strings{"lock"});
@@ -270,7 +285,9 @@ TEST_CASE("identifiers: any hyphen is any hyphen") {
 }
 
 TEST_CASE("identifiers: digits, letters and words, once or more") {
-  CHECK(found({"@#"}, "a1 ab1 a12 \xC3\xA9""1") == strings{"a1"});
+  CHECK(found({"@#"},
+              "a1 ab1 a12 \xC3\xA9"
+              "1") == strings{"a1"});
   CHECK(found({"@+-#+"}, "C-8 AR-7 PGMP-15 7-AR") == strings{"c-8", "ar-7", "pgmp-15"});
   CHECK(found({"ERR_*"}, "ERR_DUP_KEY err_1 ERR_ XERR_A") == strings{"err_dup_key", "err_1"});
   CHECK(found({"*.hpp"}, "a.hpp, rag_retrieve.hpp .hpp") == strings{"a.hpp", "rag_retrieve.hpp"});
@@ -283,8 +300,7 @@ TEST_CASE("identifiers: optional parts and alternatives, nested, the longest fir
   const strings patterns{"E[RR]-(1|2[0]|(30|40)#)"};
   CHECK(found(patterns, "E-1 ERR-20 E-2 E-305 ER-1 E-30 E-40") ==
         strings{"e-1", "err-20", "e-2", "e-305"});
-  CHECK(found({"v#+[.#+[.#+]]"}, "v1 v1.22 v1.2.3 v1.2.3.4") ==
-        strings{"v1", "v1.22", "v1.2.3"});
+  CHECK(found({"v#+[.#+[.#+]]"}, "v1 v1.22 v1.2.3 v1.2.3.4") == strings{"v1", "v1.22", "v1.2.3"});
   CHECK(found({"(ab|abc|a)"}, "abc") == strings{"abc"});
   CHECK(found({"a[b|c]"}, "a ab|c ab") == strings{"a", "ab|c"});  // '|' means itself here
 }
@@ -317,12 +333,19 @@ TEST_CASE("identifiers: case matters only if asked for") {
   CHECK(found({"PAY-###"}, "PAY-042 pay-042 Pay-042") == strings{"pay-042"});
   CHECK(found({"PAY-###"}, "PAY-042 pay-042", true) == strings{"PAY-042"});
   CHECK(found({"@@-###"}, "Ab-123 aB-123", true) == strings{"Ab-123", "aB-123"});
-  CHECK(rag::normalise_identifier("PAY\xE2\x80\x91""042", true) == "PAY-042");
+  CHECK(rag::normalise_identifier("PAY\xE2\x80\x91"
+                                  "042",
+                                  true) == "PAY-042");
 }
 
 TEST_CASE("identifiers: what shows nothing does not part a code, nor hide what touches it") {
-  CHECK(found({"PAY-###"}, "PAY-\xE2\x81\xA0""042") == strings{"pay-042"});
-  CHECK(found({"PAY-###"}, "PAY-042\xE2\x81\xA0""1").empty());
+  CHECK(found({"PAY-###"},
+              "PAY-\xE2\x81\xA0"
+              "042") == strings{"pay-042"});
+  CHECK(found({"PAY-###"},
+              "PAY-042\xE2\x81\xA0"
+              "1")
+            .empty());
   CHECK(found({"PAY-###"}, "PAY-042\xE2\x80\x8B") == strings{"pay-042"});
 }
 
@@ -361,7 +384,11 @@ TEST_CASE("identifiers: one digit off is another code") {
 TEST_CASE("identifiers: a callback may stand beside or instead of patterns") {
   const auto callback = [](std::string_view text) {
     strings out;
-    if (text.find("Visa") != std::string_view::npos) out = {"Visa", "PAY\xE2\x80\x91""042", " "};
+    if (text.find("Visa") != std::string_view::npos)
+      out = {"Visa",
+             "PAY\xE2\x80\x91"
+             "042",
+             " "};
     return out;
   };
   const auto both = rag::identifier_finder::make({.patterns = {"PAY-###"}, .find = callback});
@@ -402,9 +429,10 @@ TEST_CASE("identifiers: a bad pattern is invalid_argument that names it and the 
 TEST_CASE("identifiers: planted codes are found, their neighbours are not") {
   dice random{5};
   const auto finder = rag::identifier_finder::make({.patterns = {"PAY-###", "ERR_@@[#]"}});
-  const strings fillers{"checkout",  "PAY",     "042",      "PAY-04",   "PAY-0421", "XPAY-042",
-                        "ERR_",      "ERR_A",   "ERR_AB12", "a-PAY-042", "PAY-042-b", "PAY.042",
-                        "\xC3\xA9t\xC3\xA9", "C++", "ERR-AB",   "_PAY-042"};
+  const strings fillers{"checkout",          "PAY",       "042",       "PAY-04",
+                        "PAY-0421",          "XPAY-042",  "ERR_",      "ERR_A",
+                        "ERR_AB12",          "a-PAY-042", "PAY-042-b", "PAY.042",
+                        "\xC3\xA9t\xC3\xA9", "C++",       "ERR-AB",    "_PAY-042"};
   const strings borders{" ", "\n", ". ", " (", ") ", "`", ", ", "/", "\xE2\x80\xA6", "\xFF"};
   for (int round = 0; round < 500; ++round) {
     std::string text;
@@ -456,7 +484,10 @@ TEST_CASE("identifiers: patterns that trouble backtracking engines end on long t
 }
 
 TEST_CASE("identifiers: a normal form stays what it is") {
-  for (const char* text : {"PAY-042", "Stra\xC3\x9F" "e", "C++", "a b", "\xEF\xBC\xA1-1", "_x_"}) {
+  for (const char* text : {"PAY-042",
+                           "Stra\xC3\x9F"
+                           "e",
+                           "C++", "a b", "\xEF\xBC\xA1-1", "_x_"}) {
     const std::string once = rag::normalise_identifier(text);
     CHECK(rag::normalise_identifier(once) == once);
   }

@@ -4,10 +4,7 @@
 //
 // The numbers are golden values. They may change only if a page of data/pay042, the analyser or a
 // default (k1, b, the constant 60) changes, and then together with the table in README.md.
-#include <rag_retrieve.hpp>
-
 #include <doctest/doctest.h>
-#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -16,6 +13,8 @@
 #include <fstream>
 #include <iterator>
 #include <map>
+#include <nlohmann/json.hpp>
+#include <rag_retrieve.hpp>
 #include <span>
 #include <string>
 #include <string_view>
@@ -123,8 +122,11 @@ inline strings split(std::string_view text) {
 /// the question, which is (1, 0), falls from R over G, E42 and E43 to E41.
 inline std::vector<float> drawn_vector(std::string_view text) {
   const std::vector<std::pair<std::string_view, double>> cosines = {
-      {"Reconnect a payment gateway", 0.82}, {"Checkout failures", 0.78}, {"PAY-042", 0.74},
-      {"PAY-043", 0.55},                     {"PAY-041", 0.41}};
+      {"Reconnect a payment gateway", 0.82},
+      {"Checkout failures", 0.78},
+      {"PAY-042", 0.74},
+      {"PAY-043", 0.55},
+      {"PAY-041", 0.41}};
   for (const auto& [opening, cosine] : cosines) {
     if (!text.starts_with(opening)) continue;
     return {static_cast<float>(cosine), static_cast<float>(std::sqrt(1 - cosine * cosine))};
@@ -204,8 +206,7 @@ struct assistant {
                    .identifiers = {"PAY-###"},
                    .on_search = [this](const rag::operator_trace& t) { log.push_back(t); }}) {
     for (const json& line : read_lines("pay042/users.jsonl")) {
-      people.set_groups({.user = line["user"].get<std::string>()},
-                        line["groups"].get<strings>());
+      people.set_groups({.user = line["user"].get<std::string>()}, line["groups"].get<strings>());
     }
     retriever.upsert(all_pages());
   }
@@ -851,8 +852,8 @@ inline std::vector<std::pair<std::string, double>> scores_of(const rag::answer& 
 
 TEST_CASE("article, BM25: E42 5.288, R 3.583, E43 1.859, G 1.197, E41 0.728") {
   const assistant desk;
-  const auto found = scores_of(desk.ask(
-      "ana", {.text = question(), .mode = rag::search_mode::lexical, .per_document = 5}));
+  const auto found = scores_of(
+      desk.ask("ana", {.text = question(), .mode = rag::search_mode::lexical, .per_document = 5}));
   const std::vector<std::pair<std::string, double>> expected = {
       {"E42", 5.288}, {"R", 3.583}, {"E43", 1.859}, {"G", 1.197}, {"E41", 0.728}};
   REQUIRE(found.size() == expected.size());
@@ -864,8 +865,8 @@ TEST_CASE("article, BM25: E42 5.288, R 3.583, E43 1.859, G 1.197, E41 0.728") {
 
 TEST_CASE("article, BM25: the support reader's four chunks have statistics of their own") {
   const assistant desk;
-  const auto found = scores_of(desk.ask(
-      "sam", {.text = question(), .mode = rag::search_mode::lexical, .per_document = 5}));
+  const auto found = scores_of(
+      desk.ask("sam", {.text = question(), .mode = rag::search_mode::lexical, .per_document = 5}));
   const std::vector<std::pair<std::string, double>> expected = {
       {"E42", 4.624}, {"E43", 1.466}, {"G", 0.995}, {"E41", 0.537}};
   REQUIRE(found.size() == expected.size());
@@ -877,10 +878,9 @@ TEST_CASE("article, BM25: the support reader's four chunks have statistics of th
 
 TEST_CASE("article, BM25: a score is the sum of what each term of the question adds") {
   const assistant desk;
-  const rag::answer found = desk.ask("ana", {.text = question(),
-                                             .mode = rag::search_mode::lexical,
-                                             .per_document = 5,
-                                             .explain = true});
+  const rag::answer found = desk.ask(
+      "ana",
+      {.text = question(), .mode = rag::search_mode::lexical, .per_document = 5, .explain = true});
   REQUIRE(found.trace.bm25.size() == 5);
   for (const auto& [id, explained] : found.trace.bm25) {
     CHECK_FALSE(id.empty());
@@ -982,10 +982,9 @@ TEST_CASE("article, RRF: almost equal or far apart, the raw scores do not move t
       }
     }
     retriever.upsert(pages);
-    return retriever.search({.text = question(),
-                             .vector = rag::embedding{"supplied", {1.0F, 0.0F}},
-                             .per_document = 5},
-                            retriever.scope_for({.user = "ana"}));
+    return retriever.search(
+        {.text = question(), .vector = rag::embedding{"supplied", {1.0F, 0.0F}}, .per_document = 5},
+        retriever.scope_for({.user = "ana"}));
   };
   const rag::answer narrow = fused_with({0.82, 0.8199, 0.8198, 0.8197, 0.8196});
   const rag::answer wide = fused_with({0.99, 0.5, 0.3, 0.1, 0.05});
@@ -1023,8 +1022,7 @@ TEST_CASE("article, rerank: question and chunk are read together, one pair for e
   const assistant desk;
   strings pairs;
   static_cast<void>(desk.ask(
-      "ana", {.text = question(),
-              .rerank = {.score = illustrated_reranker(&pairs), .window = 3}}));
+      "ana", {.text = question(), .rerank = {.score = illustrated_reranker(&pairs), .window = 3}}));
   REQUIRE(pairs.size() == 3);
   const rag::document general = page("checkout-failures.md");
   CHECK(pairs[2] == question() + " + " + rag::search_text(general, cut(general).at(0)));
@@ -1035,9 +1033,8 @@ TEST_CASE("article, rerank: question and chunk are read together, one pair for e
 TEST_CASE("article, rerank: E42 and R are kept, the cause and the repair") {
   const assistant desk;
   const rag::answer found = desk.ask(
-      "ana", {.text = question(),
-              .limit = 2,
-              .rerank = {.score = illustrated_reranker(), .window = 3}});
+      "ana",
+      {.text = question(), .limit = 2, .rerank = {.score = illustrated_reranker(), .window = 3}});
   CHECK(found.reranking == rag::rerank_status::applied);
   CHECK(ids_of(found.passages) == "E42 R");
   CHECK(found.passages[0].rerank_score().value() > found.passages[1].rerank_score().value());
@@ -1058,11 +1055,11 @@ TEST_CASE("article, rerank: it cannot return what the shortlist missed") {
   };
   const assistant desk(model);
   strings pairs;
-  const rag::answer found = desk.ask(
-      "ana", {.text = question(),
-              .mode = rag::search_mode::dense,
-              .depth = 3,
-              .rerank = {.score = illustrated_reranker(&pairs), .window = 3}});
+  const rag::answer found =
+      desk.ask("ana", {.text = question(),
+                       .mode = rag::search_mode::dense,
+                       .depth = 3,
+                       .rerank = {.score = illustrated_reranker(&pairs), .window = 3}});
   CHECK(pairs.size() == 3);
   CHECK(ids_of(found.passages) == "R G E43");
   for (const std::string& pair : pairs) {
@@ -1088,11 +1085,11 @@ TEST_CASE("article, rerank: 20 in the shortlist make 20 pairs, 100 make 100, in 
       sizes.push_back(asked.passages.size());
       return std::vector<double>(asked.passages.size(), 1.0);
     };
-    static_cast<void>(retriever.search(
-        {.text = "gateway",
-         .depth = 200,
-         .rerank = {.score = count, .batch_size = batch_size, .window = window}},
-        ana));
+    static_cast<void>(
+        retriever.search({.text = "gateway",
+                          .depth = 200,
+                          .rerank = {.score = count, .batch_size = batch_size, .window = window}},
+                         ana));
     return sizes;
   };
   CHECK(batches(20, 32) == std::vector<std::size_t>{20});
@@ -1131,10 +1128,9 @@ inline std::string everything_in(const rag::answer& found) {
 
 /// Whether any of R's own words, its id or its page's name stands in a text.
 inline bool shows_r(const std::string& text) {
-  for (const char* mark :
-       {"Reconnect a payment gateway", "If a provider API key", "workspace admin",
-        "Settings > Payments", "Verify connection", "Do not disable", "stops new checkouts",
-        "reconnect-gateway"}) {
+  for (const char* mark : {"Reconnect a payment gateway", "If a provider API key",
+                           "workspace admin", "Settings > Payments", "Verify connection",
+                           "Do not disable", "stops new checkouts", "reconnect-gateway"}) {
     if (text.find(mark) != std::string::npos) return true;
   }
   return ("\n" + text).find("\nR\n") != std::string::npos;
@@ -1238,16 +1234,15 @@ inline rag::document edited(std::string_view from, std::string_view to,
   return out;
 }
 inline std::string lexical_ids(const assistant& desk, const std::string& text) {
-  return ids_of(desk.ask("ana", {.text = text,
-                                 .mode = rag::search_mode::lexical,
-                                 .per_document = 5}).passages);
+  return ids_of(
+      desk.ask("ana", {.text = text, .mode = rag::search_mode::lexical, .per_document = 5})
+          .passages);
 }
 
 TEST_CASE("article, updates: changed text replaces text, terms and vector together") {
   strings inputs;
   rag::embedder model = drawn_model(&inputs);
-  model.embed = [draw = model.embed](std::span<const std::string_view> texts,
-                                     rag::text_role role) {
+  model.embed = [draw = model.embed](std::span<const std::string_view> texts, rag::text_role role) {
     auto vectors = draw(texts, role);
     for (std::size_t i = 0; i < texts.size() && vectors; ++i) {
       if (texts[i].find("quarantined") != std::string_view::npos) vectors.value()[i] = {1.0F, 0.0F};
@@ -1287,8 +1282,8 @@ TEST_CASE("article, updates: changed text replaces text, terms and vector togeth
 TEST_CASE("article, updates: a failing embedder leaves text, terms and vectors as they were") {
   bool broken = false;
   rag::embedder model = drawn_model();
-  model.embed = [&broken](std::span<const std::string_view> texts, rag::text_role)
-      -> rag::result<std::vector<std::vector<float>>> {
+  model.embed = [&broken](std::span<const std::string_view> texts,
+                          rag::text_role) -> rag::result<std::vector<std::vector<float>>> {
     if (broken) return rag::error(rag::errc::embedder_failed, "the model is away");
     std::vector<std::vector<float>> vectors;
     for (const std::string_view text : texts) vectors.push_back(drawn_vector(text));
@@ -1500,8 +1495,8 @@ inline strings combine(const tutorial_list& lexical, const tutorial_list& semant
   }
   strings selected;
   const rag::selection_options options;
-  for (const auto& item : rag::take_page(rag::limit_per_document(items, options.per_document), 0,
-                                         limit)) {
+  for (const auto& item :
+       rag::take_page(rag::limit_per_document(items, options.per_document), 0, limit)) {
     selected.push_back(item.id);
   }
   return selected;

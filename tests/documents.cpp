@@ -1,10 +1,9 @@
-#include <rag_retrieve.hpp>
+#include <doctest/doctest.h>
 
+#include <rag_retrieve.hpp>
 #include <string>
 #include <type_traits>
 #include <vector>
-
-#include <doctest/doctest.h>
 
 namespace rag = rag_retrieve;
 

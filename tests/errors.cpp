@@ -1,13 +1,12 @@
-#include <rag_retrieve.hpp>
+#include <doctest/doctest.h>
 
 #include <cmath>
 #include <limits>
 #include <memory>
+#include <rag_retrieve.hpp>
 #include <stdexcept>
 #include <string>
 #include <vector>
-
-#include <doctest/doctest.h>
 
 namespace rag = rag_retrieve;
 

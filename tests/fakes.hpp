@@ -3,8 +3,6 @@
 #ifndef RAG_RETRIEVE_TESTS_FAKES_HPP
 #define RAG_RETRIEVE_TESTS_FAKES_HPP
 
-#include <rag_retrieve.hpp>
-
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
@@ -13,6 +11,7 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <rag_retrieve.hpp>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -112,7 +111,7 @@ class judge final : public rag::permission_source {
 
   std::map<std::pair<std::string, std::string>, strings> groups;  // (tenant, user) -> groups
   bool judges = true;
-  std::function<verdicts(std::span<const rag::chunk_key>)> answer;  // empty: allows all
+  std::function<verdicts(std::span<const rag::chunk_key>)> answer;           // empty: allows all
   std::function<rag::result<strings>(const rag::principal&)> answer_groups;  // empty: the map
   mutable std::atomic<int> asked{0};
   mutable std::atomic<int> asked_groups{0};
@@ -150,7 +149,7 @@ class judge final : public rag::permission_source {
 struct letter_model {
   std::atomic<int> calls{0};
   std::atomic<int> inputs{0};
-  strings texts;  // of documents, in order
+  strings texts;                            // of documents, in order
   std::function<void(std::size_t)> before;  // called with the number of inputs so far
 
   static std::vector<float> vector_of(std::string_view text) {
@@ -165,8 +164,8 @@ struct letter_model {
     rag::embedder out;
     out.model = "letters";
     out.batch_size = batch_size;
-    out.embed = [this](std::span<const std::string_view> batch, rag::text_role role)
-        -> rag::result<std::vector<std::vector<float>>> {
+    out.embed = [this](std::span<const std::string_view> batch,
+                       rag::text_role role) -> rag::result<std::vector<std::vector<float>>> {
       ++calls;
       std::vector<std::vector<float>> vectors;
       for (std::string_view text : batch) {
@@ -244,7 +243,9 @@ inline void write(writer& out, const rag::permitted_passage& passage) {
   out.put(passage.id()).put(passage.document_id()).put(passage.parent_id());
   out.put(std::uint64_t{passage.revision()}).put(passage.title());
   for (const std::string& heading : passage.heading_path()) out.put(heading);
-  out.put(passage.text()).put(passage.search_text()).put(passage.range());
+  out.put(passage.heading()).put(passage.body()).put(passage.text()).put(passage.search_text());
+  for (const std::string& code : passage.identifiers()) out.put(code);
+  out.put(passage.range());
   out.put(std::uint64_t{passage.token_count()}).put(passage.score());
   out.put(std::uint64_t{passage.lexical_rank()}).put(std::uint64_t{passage.dense_rank()});
   out.put(passage.lexical_score()).put(passage.similarity()).put(passage.rerank_score());

@@ -1,5 +1,3 @@
-#include <rag_retrieve.hpp>
-
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -10,6 +8,7 @@
 #include <functional>
 #include <limits>
 #include <map>
+#include <rag_retrieve.hpp>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -33,8 +32,8 @@ inline list ids(const hits& fused) {
 }
 
 inline const rag::fused_hit<std::string>& of(const hits& fused, const std::string& id) {
-  const auto found = std::find_if(fused.begin(), fused.end(),
-                                  [&](const auto& hit) { return hit.id == id; });
+  const auto found =
+      std::find_if(fused.begin(), fused.end(), [&](const auto& hit) { return hit.id == id; });
   REQUIRE(found != fused.end());
   return *found;
 }
@@ -130,9 +129,8 @@ TEST_CASE("article: raw scores may change as they like, ranks alone decide") {
   std::vector<hits> outcomes;
   for (const auto& raw : {narrow, wide}) {
     list dense{"E42", "G", "R"};
-    std::sort(dense.begin(), dense.end(), [&](const std::string& a, const std::string& b) {
-      return raw.at(a) > raw.at(b);
-    });
+    std::sort(dense.begin(), dense.end(),
+              [&](const std::string& a, const std::string& b) { return raw.at(a) > raw.at(b); });
     outcomes.push_back(rag::fuse_by_rank(lists{dense, {"E42", "R", "E43", "G"}}));
   }
   REQUIRE(outcomes[0].size() == outcomes[1].size());
@@ -311,8 +309,7 @@ TEST_CASE("fusion: k must be finite and above 0, and the error names it") {
         "fuse_by_rank: k NaN must be finite and above 0");
   CHECK(said(-std::numeric_limits<double>::infinity()) ==
         "fuse_by_rank: k -infinity must be finite and above 0");
-  CHECK_THROWS_AS(static_cast<void>(rag::fuse_by_rank(lists{{"A"}}, {.k = 0})),
-                  rag::error);
+  CHECK_THROWS_AS(static_cast<void>(rag::fuse_by_rank(lists{{"A"}}, {.k = 0})), rag::error);
 }
 
 TEST_CASE("fusion: numbers in sentences need no locale") {
@@ -433,8 +430,8 @@ TEST_CASE("fusion: merging hashes each entry once and compares ids only where ha
     const auto fused = rag::fuse_by_rank<counted_id, counting_hash>(ranked);
     const auto entries = static_cast<std::size_t>(2 * n);
     CHECK(fused.size() == static_cast<std::size_t>(n + n / 2));
-    CHECK(counted_id::hashes == entries);   // O(L + S)
-    CHECK(counted_id::equals <= entries);   // a repeat is one comparison
+    CHECK(counted_id::hashes == entries);  // O(L + S)
+    CHECK(counted_id::equals <= entries);  // a repeat is one comparison
   }
 }
 

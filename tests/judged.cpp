@@ -1,13 +1,12 @@
 // Real error-code pages with judged questions: the page of a code that is asked for stands first.
 // Needs the folder of data sets that RAG_RETRIEVE_DATASETS names.
-#include <rag_retrieve.hpp>
-
 #include <doctest/doctest.h>
 
 #include <cstdlib>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <rag_retrieve.hpp>
 #include <set>
 #include <string>
 #include <vector>

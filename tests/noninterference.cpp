@@ -2,18 +2,17 @@
 // but its times, is bit for bit that of a retriever that holds only his chunks.
 //
 // RAG_RETRIEVE_PROPERTY_RUNS sets the number of worlds.
-#include <rag_retrieve.hpp>
+#include <doctest/doctest.h>
 
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <map>
+#include <rag_retrieve.hpp>
 #include <set>
 #include <string>
 #include <utility>
 #include <vector>
-
-#include <doctest/doctest.h>
 
 #include "fakes.hpp"
 
@@ -45,8 +44,8 @@ class dice {
   std::uint64_t state_;
 };
 
-const strings vocabulary{"key",  "rotated", "gateway", "checkout", "a",       "bc",
-                         "aab",  "PAY-001", "PAY-002", "PAY-003",  "PAY-012", "credential"};
+const strings vocabulary{"key", "rotated", "gateway", "checkout", "a",       "bc",
+                         "aab", "PAY-001", "PAY-002", "PAY-003",  "PAY-012", "credential"};
 
 strings some_groups(dice& random) {
   strings out;
@@ -140,8 +139,7 @@ struct world {
   rag::retriever full;
   stock stored;
 
-  explicit world(dice& random)
-      : supply_vectors(random.chance(50)), full(make()) {
+  explicit world(dice& random) : supply_vectors(random.chance(50)), full(make()) {
     people.judges = false;
     for (const char* tenant : {"", "acme"}) {
       for (const char* user : {"u0", "u1", "u2"}) {
@@ -167,8 +165,7 @@ struct world {
     const std::string id = "d" + std::to_string(random.below(10));
     const auto known = stored.find({tenant, id});
     if (known == stored.end() || random.chance(60)) {
-      const std::uint64_t revision =
-          known == stored.end() ? 1 : known->second.source.revision + 1;
+      const std::uint64_t revision = known == stored.end() ? 1 : known->second.source.revision + 1;
       rag::chunked_document next = some_document(random, tenant, id, revision, supply_vectors);
       full.upsert(std::vector<rag::chunked_document>{next});
       stored[{tenant, id}] = std::move(next);

@@ -1,4 +1,4 @@
-#include <rag_retrieve.hpp>
+#include <doctest/doctest.h>
 
 #include <atomic>
 #include <chrono>
@@ -6,12 +6,11 @@
 #include <limits>
 #include <memory>
 #include <mutex>
+#include <rag_retrieve.hpp>
 #include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
-
-#include <doctest/doctest.h>
 
 #include "fakes.hpp"
 
@@ -159,13 +158,15 @@ TEST_CASE("rerank: the shortlist is the window, in batches of the caller's size"
     for (const std::size_t batch : {1U, 7U, 32U, 1000U}) {
       std::size_t pairs = 0;
       std::size_t calls = 0;
-      rag::query asked = reranked([&](const rag::rerank_request& request) {
-        CHECK(request.passages.size() <= batch);
-        CHECK(request.question == "what");
-        pairs += request.passages.size();
-        ++calls;
-        return std::vector<double>(request.passages.size(), 0.0);
-      }, window);
+      rag::query asked = reranked(
+          [&](const rag::rerank_request& request) {
+            CHECK(request.passages.size() <= batch);
+            CHECK(request.question == "what");
+            pairs += request.passages.size();
+            ++calls;
+            return std::vector<double>(request.passages.size(), 0.0);
+          },
+          window);
       asked.text = "what";
       asked.rerank.batch_size = batch;
       asked.limit = 1;
@@ -223,10 +224,12 @@ TEST_CASE("rerank: the cap per document bounds the shortlist before it is scored
   one.store.upsert(source, chunks);
   one.add(nine_pages());
   strings seen;
-  rag::query asked = reranked([&](const rag::rerank_request& request) {
-    for (const rag::permitted_passage& passage : request.passages) seen.push_back(passage.id());
-    return std::vector<double>(request.passages.size(), 0.0);
-  }, 4);
+  rag::query asked = reranked(
+      [&](const rag::rerank_request& request) {
+        for (const rag::permitted_passage& passage : request.passages) seen.push_back(passage.id());
+        return std::vector<double>(request.passages.size(), 0.0);
+      },
+      4);
   asked.per_document = 2;
   static_cast<void>(one.store.search(asked, one.ana()));
   CHECK(seen == strings{"d.1", "d.2", "p1", "p2"});
@@ -292,9 +295,8 @@ TEST_CASE("rerank: whatever is not one finite score per passage is not used, not
 TEST_CASE("rerank: a failure is an error of its own code where the reranker is required") {
   setup one;
   one.add(nine_pages());
-  rag::query asked = reranked([](const rag::rerank_request&) -> scores_of {
-    throw std::runtime_error("no connection");
-  });
+  rag::query asked = reranked(
+      [](const rag::rerank_request&) -> scores_of { throw std::runtime_error("no connection"); });
   asked.rerank.required = true;
   const auto found = one.store.try_search(asked, one.ana());
   REQUIRE_FALSE(found.ok());
@@ -333,10 +335,12 @@ TEST_CASE("rerank: an executor may run the task at once, in the same thread") {
 TEST_CASE("rerank: an answer after the deadline is thrown away, also without an executor") {
   setup one;
   one.add(nine_pages());
-  rag::query asked = reranked([](const rag::rerank_request& request) {
-    while (rag::clock::now() <= request.deadline) std::this_thread::yield();
-    return by_digit(request);
-  }, 9);
+  rag::query asked = reranked(
+      [](const rag::rerank_request& request) {
+        while (rag::clock::now() <= request.deadline) std::this_thread::yield();
+        return by_digit(request);
+      },
+      9);
   asked.rerank.time_limit = 1ms;
   check_fused_order_stands(one.store.search(asked, one.ana()));
   asked.rerank.required = true;
@@ -356,13 +360,15 @@ TEST_CASE("rerank: on an executor the search goes on at the deadline and the lat
     const auto stopped = std::make_shared<std::atomic<bool>>(false);
     rag::answer found;
     {
-      rag::query asked = reranked([=](const rag::rerank_request& request) {
-        closed->wait();  // until the search, its query and its retriever are gone
-        *seen = std::string(request.question);
-        for (const rag::permitted_passage& passage : request.passages) *seen += passage.text();
-        *stopped = request.stop.stop_requested();
-        return by_digit(request);
-      }, 2);
+      rag::query asked = reranked(
+          [=](const rag::rerank_request& request) {
+            closed->wait();  // until the search, its query and its retriever are gone
+            *seen = std::string(request.question);
+            for (const rag::permitted_passage& passage : request.passages) *seen += passage.text();
+            *stopped = request.stop.stop_requested();
+            return by_digit(request);
+          },
+          2);
       asked.text = "a question that is longer than any small string is";
       asked.rerank.time_limit = limit;
       asked.rerank.run_on = pool.executor();
@@ -386,10 +392,12 @@ TEST_CASE("rerank: the search's own limit less the reserve bounds it") {
   one.add(nine_pages());
   rag::clock::time_point deadline;
   const rag::clock::time_point begin = rag::clock::now();
-  rag::query asked = reranked([&](const rag::rerank_request& request) {
-    deadline = request.deadline;
-    return by_digit(request);
-  }, 9);
+  rag::query asked = reranked(
+      [&](const rag::rerank_request& request) {
+        deadline = request.deadline;
+        return by_digit(request);
+      },
+      9);
   asked.time_limit = 1h;
   asked.reserve = 600000ms;
   CHECK(one.store.search(asked, one.ana()).reranking == rag::rerank_status::applied);
@@ -405,10 +413,12 @@ TEST_CASE("rerank: with no time left it is not called at all") {
   setup one;
   one.add(nine_pages());
   int calls = 0;
-  rag::query asked = reranked([&](const rag::rerank_request& request) {
-    ++calls;
-    return by_digit(request);
-  }, 9);
+  rag::query asked = reranked(
+      [&](const rag::rerank_request& request) {
+        ++calls;
+        return by_digit(request);
+      },
+      9);
   asked.time_limit = 10ms;
   asked.reserve = 20ms;
   check_fused_order_stands(one.store.search(asked, one.ana()));
@@ -474,13 +484,15 @@ TEST_CASE("rerank: what was revoked while it ran is in no trace, note or error e
     const rag::document source = page("caps", std::string(40, 'x'));
     one.store.upsert(source, {with_vector(piece(source, "SECRET-cap", 0, 30), {10, 0.6F}),
                               with_vector(piece(source, "under", 5, 25), {10, 0.7F})});
-    rag::query asked = reranked([&](const rag::rerank_request& request) -> scores_of {
-      one.permissions.deny({"SECRET", "SECRET-cap"});
-      std::vector<double> scores(request.passages.size(), 1.0);
-      if (how == 1) scores[0] = std::numeric_limits<double>::quiet_NaN();
-      if (how >= 2) throw std::runtime_error("cannot score " + request.passages[0].text());
-      return scores;
-    }, 5);
+    rag::query asked = reranked(
+        [&](const rag::rerank_request& request) -> scores_of {
+          one.permissions.deny({"SECRET", "SECRET-cap"});
+          std::vector<double> scores(request.passages.size(), 1.0);
+          if (how == 1) scores[0] = std::numeric_limits<double>::quiet_NaN();
+          if (how >= 2) throw std::runtime_error("cannot score " + request.passages[0].text());
+          return scores;
+        },
+        5);
     asked.explain = true;
     asked.limit = 3;
     asked.rerank.required = how == 3;
@@ -507,10 +519,12 @@ TEST_CASE("rerank: after a revocation ranks have no gap, and what it had pushed 
   setup full;
   full.permissions.judges = true;
   full.add(overlapping(true));
-  rag::query asked = reranked([&](const rag::rerank_request& request) {
-    full.permissions.deny({"w.best"});
-    return constant(request);
-  }, 9);
+  rag::query asked = reranked(
+      [&](const rag::rerank_request& request) {
+        full.permissions.deny({"w.best"});
+        return constant(request);
+      },
+      9);
   const rag::answer found = full.store.search(asked, full.ana());
   setup bare;
   bare.add(overlapping(false));
@@ -531,10 +545,12 @@ TEST_CASE("rerank: the second check asks about every page that is shown, whateve
     setup one;
     one.permissions.judges = true;
     one.add(nine_pages());
-    rag::query asked = reranked([&](const rag::rerank_request& request) {
-      one.permissions.deny(fused_order);
-      return by_digit(request);
-    }, 9);
+    rag::query asked = reranked(
+        [&](const rag::rerank_request& request) {
+          one.permissions.deny(fused_order);
+          return by_digit(request);
+        },
+        9);
     asked.limit = limit;
     asked.offset = 1;
     CHECK(one.store.search(asked, one.ana()).passages.empty());
@@ -545,10 +561,12 @@ TEST_CASE("rerank: a failed reranker is a slow stage too, the second check is ma
   setup one;
   one.permissions.judges = true;
   one.add(nine_pages());
-  rag::query asked = reranked([&](const rag::rerank_request&) -> scores_of {
-    one.permissions.deny({"p1", "p2"});
-    throw std::runtime_error("no connection");
-  }, 9);
+  rag::query asked = reranked(
+      [&](const rag::rerank_request&) -> scores_of {
+        one.permissions.deny({"p1", "p2"});
+        throw std::runtime_error("no connection");
+      },
+      9);
   asked.limit = 2;
   CHECK(ids(one.store.search(asked, one.ana())) == strings{"p3", "p4"});
 }
@@ -557,12 +575,14 @@ TEST_CASE("rerank: a permission source that fails after it denies everything, as
   setup one;
   one.permissions.judges = true;
   one.add(nine_pages());
-  rag::query asked = reranked([&](const rag::rerank_request& request) {
-    one.permissions.answer = [](std::span<const rag::chunk_key>) -> judge::verdicts {
-      throw std::runtime_error("timed out");
-    };
-    return by_digit(request);
-  }, 9);
+  rag::query asked = reranked(
+      [&](const rag::rerank_request& request) {
+        one.permissions.answer = [](std::span<const rag::chunk_key>) -> judge::verdicts {
+          throw std::runtime_error("timed out");
+        };
+        return by_digit(request);
+      },
+      9);
   asked.limit = 1;
   const rag::answer found = one.store.search(asked, one.ana());
   CHECK(found.passages.empty());

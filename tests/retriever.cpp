@@ -1,15 +1,14 @@
-#include <rag_retrieve.hpp>
+#include <doctest/doctest.h>
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <rag_retrieve.hpp>
 #include <stdexcept>
 #include <string>
 #include <thread>
 #include <type_traits>
 #include <vector>
-
-#include <doctest/doctest.h>
 
 #include "fakes.hpp"
 
@@ -117,9 +116,9 @@ TEST_CASE("search: a passage says what it is, where it stands and how it came") 
 TEST_CASE("search: lines are counted with LF, CRLF and CR, also inside a pair") {
   setup one;
   const rag::document source = page("d", "one\r\ntwo\rthree\n\nfive");
-  one.store.upsert(source, {piece(source, "a", 0, 3), piece(source, "b", 5, 8),
-                            piece(source, "c", 9, 14), piece(source, "d", 16, 20),
-                            piece(source, "all", 0, 20)});
+  one.store.upsert(source,
+                   {piece(source, "a", 0, 3), piece(source, "b", 5, 8), piece(source, "c", 9, 14),
+                    piece(source, "d", 16, 20), piece(source, "all", 0, 20)});
   const auto lines_of = [&](const std::string& id) {
     const strings wanted{id};
     const auto passages = one.store.fetch(wanted, one.ana());
@@ -154,7 +153,9 @@ TEST_CASE("search: a code is found whole, in any case and punctuation; more code
   one.add(page("c", "PAY-0421 alone pay 042 pay 042"));
   one.add(page("d", "pay 042 dollars pay 042"));
   one.add(page("e", "both PAY-042 and PAY-041 stand in this rather long sentence of many words"));
-  for (const char* text : {"PAY-042", "pay-042", "(PAY-042)", "PAY\xE2\x80\x91""042."}) {
+  for (const char* text : {"PAY-042", "pay-042", "(PAY-042)",
+                           "PAY\xE2\x80\x91"
+                           "042."}) {
     const rag::answer found = one.store.search(about(text), one.ana());
     REQUIRE(found.passages.size() >= 2);
     CHECK(found.passages[0].id() == "b.1");
@@ -247,8 +248,8 @@ TEST_CASE("search: weights that mean nothing are refused, whichever legs run") {
   setup one;
   one.add({placed("a", "apple", {1, 0})});
   const std::vector<std::vector<double>> wrong{
-      {-1, 1}, {1, -1}, {std::nan(""), 1}, {1, std::numeric_limits<double>::infinity()},
-      {0, 0},  {1, 1, 1}, {1}};
+      {-1, 1},   {1, -1}, {std::nan(""), 1}, {1, std::numeric_limits<double>::infinity()}, {0, 0},
+      {1, 1, 1}, {1}};
   for (const std::vector<double>& weights : wrong) {
     for (const bool has_vector : {true, false}) {
       rag::query asked = has_vector ? near_to({1, 0}, "apple") : about("apple");
@@ -511,8 +512,8 @@ TEST_CASE("selection: the budget stops at the first that does not fit, or fills 
   std::vector<rag::chunked_document> all;
   const std::vector<std::size_t> tokens{5, 20, 4, 1};
   for (std::size_t i = 0; i < tokens.size(); ++i) {
-    all.push_back(placed(std::string(1, static_cast<char>('a' + i)), "x",
-                         {10, static_cast<float>(i)}));
+    all.push_back(
+        placed(std::string(1, static_cast<char>('a' + i)), "x", {10, static_cast<float>(i)}));
     all.back().chunks[0].token_count = tokens[i];
   }
   one.add(all);
@@ -1168,8 +1169,8 @@ TEST_CASE("writers: two that replace one document at a time leave the higher rev
     };
     rag::retriever_options options;
     options.embed.model = "m";
-    options.embed.embed = [&](std::span<const std::string_view> texts, rag::text_role role)
-        -> rag::result<std::vector<std::vector<float>>> {
+    options.embed.embed = [&](std::span<const std::string_view> texts,
+                              rag::text_role role) -> rag::result<std::vector<std::vector<float>>> {
       if (target != nullptr && !nested && role == rag::text_role::document) {
         nested = true;
         CHECK(update_to(late_is_older ? 8 : 7).ok());

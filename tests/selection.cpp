@@ -1,5 +1,3 @@
-#include <rag_retrieve.hpp>
-
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -7,6 +5,7 @@
 #include <cstdint>
 #include <limits>
 #include <optional>
+#include <rag_retrieve.hpp>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -24,8 +23,8 @@ using drops = std::vector<rag::drop>;
 using list = std::vector<std::string>;
 
 inline rag::selection_item item(const std::string& id, const std::string& document_id,
-                                std::size_t begin = 0, std::size_t end = 0,
-                                std::size_t tokens = 0, std::uint64_t revision = 1) {
+                                std::size_t begin = 0, std::size_t end = 0, std::size_t tokens = 0,
+                                std::uint64_t revision = 1) {
   return {id, document_id, revision, {begin, end}, tokens};
 }
 
@@ -61,8 +60,7 @@ inline bool overlaps(const rag::selection_item& a, const rag::selection_item& b,
   if (a.document_id != b.document_id || a.revision != b.revision) return false;
   const std::size_t begin = (std::max)(a.range.begin, b.range.begin);
   const std::size_t end = (std::min)(a.range.end, b.range.end);
-  const std::size_t shorter =
-      (std::min)(a.range.end - a.range.begin, b.range.end - b.range.begin);
+  const std::size_t shorter = (std::min)(a.range.end - a.range.begin, b.range.end - b.range.begin);
   if (end <= begin || shorter == 0) return false;
   return static_cast<double>(end - begin) / static_cast<double>(shorter) >= threshold;
 }
@@ -129,7 +127,7 @@ TEST_CASE("selection: what was dropped drops nobody") {
 }
 
 TEST_CASE("selection: ranges without bytes overlap nothing, reversed ones are harmless") {
-  const items fused{item("A", "page", 0, 80),   item("empty", "page", 40, 40),
+  const items fused{item("A", "page", 0, 80), item("empty", "page", 40, 40),
                     item("same", "page", 40, 40), item("reversed", "page", 60, 20),
                     item("B", "page", 40, 80)};
   CHECK(ids(rag::drop_overlaps(fused, 0.5)) == list{"A", "empty", "same", "reversed"});
@@ -250,10 +248,10 @@ TEST_CASE("selection: a budget is never exceeded, whatever the numbers") {
 }
 
 TEST_CASE("selection: each passage that went has one drop, of the first step that took it") {
-  const items fused{item("A", "a", 0, 80, 10),  item("A2", "a", 0, 70, 10),
+  const items fused{item("A", "a", 0, 80, 10),     item("A2", "a", 0, 70, 10),
                     item("A3", "a", 100, 180, 10), item("A4", "a", 200, 280, 10),
-                    item("B", "b", 0, 80, 10),  item("C", "c", 0, 80, 90),
-                    item("D", "d", 0, 80, 10),  item("E", "e", 0, 80, 10)};
+                    item("B", "b", 0, 80, 10),     item("C", "c", 0, 80, 90),
+                    item("D", "d", 0, 80, 10),     item("E", "e", 0, 80, 10)};
   drops dropped;
   const auto kept = rag::select_passages(fused, {.limit = 5, .token_budget = 100}, &dropped);
   CHECK(ids(kept) == list{"A", "A3", "B"});
@@ -300,10 +298,8 @@ TEST_CASE("selection: an option outside its range is named with its value") {
   CHECK(said({.limit = 0}) == "limit 0 must be at least 1");
   CHECK(said({.per_document = 0}) == "per_document 0 must be at least 1");
   CHECK(said({.token_budget = 0}) == "token_budget 0 must be at least 1");
-  CHECK(said({.overlap_threshold = 0.0}) ==
-        "overlap_threshold 0 must be above 0 and at most 1");
-  CHECK(said({.overlap_threshold = 1.5}) ==
-        "overlap_threshold 1.5 must be above 0 and at most 1");
+  CHECK(said({.overlap_threshold = 0.0}) == "overlap_threshold 0 must be above 0 and at most 1");
+  CHECK(said({.overlap_threshold = 1.5}) == "overlap_threshold 1.5 must be above 0 and at most 1");
   CHECK(said({.overlap_threshold = -0.5}) ==
         "overlap_threshold -0.5 must be above 0 and at most 1");
   CHECK(said({.overlap_threshold = std::numeric_limits<double>::quiet_NaN()}) ==
@@ -314,8 +310,8 @@ TEST_CASE("selection: an option outside its range is named with its value") {
 
 TEST_CASE("selection: the single steps refuse the same values") {
   const items fused = passages(3);
-  CHECK_THROWS_WITH_AS(static_cast<void>(rag::take_page(fused, 0, 0)),
-                       "limit 0 must be at least 1", rag::error);
+  CHECK_THROWS_WITH_AS(static_cast<void>(rag::take_page(fused, 0, 0)), "limit 0 must be at least 1",
+                       rag::error);
   CHECK_THROWS_AS(static_cast<void>(rag::limit_per_document(fused, 0)), rag::error);
   CHECK_THROWS_AS(static_cast<void>(rag::drop_overlaps(fused, 0)), rag::error);
   CHECK_THROWS_AS(static_cast<void>(rag::select_passages(fused, {.limit = 0})), rag::error);

@@ -1,7 +1,5 @@
 // Section 9: the inverted index, BM25 in whole numbers, exact codes first.
 
-#include <rag_retrieve.hpp>
-
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -11,6 +9,7 @@
 #include <limits>
 #include <map>
 #include <numeric>
+#include <rag_retrieve.hpp>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -91,8 +90,7 @@ double plain_score(const std::vector<strings>& chunks, const strings& question, 
     for (std::size_t i = 0; i < chunks.size(); ++i) {
       if (readable.contains(i) && std::count(chunks[i].begin(), chunks[i].end(), term) > 0) n += 1;
     }
-    const auto tf = static_cast<double>(
-        std::count(chunks[row].begin(), chunks[row].end(), term));
+    const auto tf = static_cast<double>(std::count(chunks[row].begin(), chunks[row].end(), term));
     if (tf < 1) continue;
     const double idf = std::log(1 + (count - n + 0.5) / (n + 0.5));
     const auto length = static_cast<double>(chunks[row].size());
@@ -260,9 +258,9 @@ TEST_CASE("bm25: whole numbers stay within one unit a term at the ends of all ra
           const rag::bm25_options options{.k1 = k1, .b = b};
           const double idf = rag::bm25_idf(most, n);
           const double weight = rag::bm25_weight(tf, tf, 50.0, options);
-          const std::uint64_t value = rag::detail::term_value(
-              rag::detail::to_units(idf, rag::detail::idf_bits),
-              rag::detail::to_units(weight, rag::detail::weight_bits));
+          const std::uint64_t value =
+              rag::detail::term_value(rag::detail::to_units(idf, rag::detail::idf_bits),
+                                      rag::detail::to_units(weight, rag::detail::weight_bits));
           CHECK(std::fabs(static_cast<double>(value) * one_unit - idf * weight) <= one_unit);
         }
       }
@@ -405,9 +403,8 @@ TEST_CASE("terms: scores do not depend on the order of chunks, of terms, or of t
     std::rotate(turned.begin(), turned.begin() + round % 4, turned.end());
     const auto hits = shuffled.score_all(turned, all, all);
     for (const rag::lexical_hit& hit : hits) CHECK(hit.units == units[place[hit.row]]);
-    CHECK(static_cast<std::size_t>(std::count_if(units.begin(), units.end(), [](std::uint64_t u) {
-            return u != 0;
-          })) == hits.size());
+    CHECK(static_cast<std::size_t>(std::count_if(
+              units.begin(), units.end(), [](std::uint64_t u) { return u != 0; })) == hits.size());
   }
 }
 
@@ -425,8 +422,8 @@ TEST_CASE("terms: explain gives the score of search, term by term") {
       CHECK(why.length == chunks[hit.row].size());
       double sum = 0;
       for (const rag::term_explanation& term : why.terms) {
-        CHECK(term.tf == static_cast<std::size_t>(std::count(
-                             chunks[hit.row].begin(), chunks[hit.row].end(), term.term)));
+        CHECK(term.tf == static_cast<std::size_t>(std::count(chunks[hit.row].begin(),
+                                                             chunks[hit.row].end(), term.term)));
         CHECK(std::fabs(term.value - term.idf * term.weight) <= one_unit);
         sum += term.value;
       }
@@ -485,9 +482,8 @@ TEST_CASE("terms: camel case is folded on both sides") {
 }
 
 TEST_CASE("terms: n counts chunks, not occurrences") {
-  const rag::term_index index =
-      index_of_texts({"oak oak oak oak oak oak oak oak oak oak", "elm elm elm elm oak",
-                      "ash ash elm yew oak"});
+  const rag::term_index index = index_of_texts(
+      {"oak oak oak oak oak oak oak oak oak oak", "elm elm elm elm oak", "ash ash elm yew oak"});
   const auto hits = ask(index, "oak");
   REQUIRE(hits.size() == 3);
   CHECK(hits[0].row == 0);
@@ -551,8 +547,7 @@ TEST_CASE("terms: equal scores stand in order of rows, and a shorter list is a p
 }
 
 TEST_CASE("terms: a term that the question repeats counts once") {
-  const rag::term_index index =
-      index_of_texts({"error error log", "error handling", "handling"});
+  const rag::term_index index = index_of_texts({"error error log", "error handling", "handling"});
   const rag::row_set all = rag::row_set::all(3);
   const strings repeated{"error", "error", "handling"};
   CHECK(index.search(repeated, 10, all, all) == ask(index, "error handling"));

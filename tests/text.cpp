@@ -4,8 +4,6 @@
 //   RAG_RETRIEVE_UNICODE_DATA   the Unicode 15.0 files; default: Debian's unicode-data package
 //   RAG_RETRIEVE_DATASETS       golden-rules/en.jsonl: sentence cases, {"text", "sentences"} a line
 
-#include <rag_retrieve.hpp>
-
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -14,6 +12,7 @@
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <rag_retrieve.hpp>
 #include <set>
 #include <string>
 #include <string_view>
@@ -94,15 +93,66 @@ struct random_numbers {
 
 // Text of pieces that meet the rules where they are thin, and of plain bytes.
 std::string hostile_text(random_numbers& random, std::size_t pieces) {
-  static const std::vector<std::string> all = {
-      ". ", "! ", "? ", ".", "...", " . . .", "\xE3\x80\x82", "\xE0\xA5\xA4",  // marks
-      "\r\n", "\r", "\n", "\n\n", " ", "\t", "\xC2\xA0", "\xE2\x80\xA8", "\xE3\x80\x80",
-      "\xCC\x81", "\xE2\x80\x8D", "\xF0\x9F\x87\xA9", "\xF0\x9F\x91\xA8", "\xD8\x80",
-      "\xEA\xB0\x80", "\xE1\x86\xA8", "\xE0\xA4\x83", "\xEF\xB8\x8F",  // what joins
-      "`", "``", "```\n", "~~~\n", "\"", "(", ")", "]", "[1]",
-      "# ", "\n# H\n", "\n- ", "\n1. ", "1. ", "2. ", "a) ", "\xE2\x80\xA2 ", "| a |\n",
-      "\n---\n", "===\n", "Mr. ", "e.g. ", "U.S. ", "A", "b", "The ", "I ", "\xC3\xA9",
-      "\xFF", "\xC3", "\xE2\x80", "\xF0\x9F", "\xED\xA0\x80", std::string(1, '\0')};
+  static const std::vector<std::string> all = {". ",
+                                               "! ",
+                                               "? ",
+                                               ".",
+                                               "...",
+                                               " . . .",
+                                               "\xE3\x80\x82",
+                                               "\xE0\xA5\xA4",  // marks
+                                               "\r\n",
+                                               "\r",
+                                               "\n",
+                                               "\n\n",
+                                               " ",
+                                               "\t",
+                                               "\xC2\xA0",
+                                               "\xE2\x80\xA8",
+                                               "\xE3\x80\x80",
+                                               "\xCC\x81",
+                                               "\xE2\x80\x8D",
+                                               "\xF0\x9F\x87\xA9",
+                                               "\xF0\x9F\x91\xA8",
+                                               "\xD8\x80",
+                                               "\xEA\xB0\x80",
+                                               "\xE1\x86\xA8",
+                                               "\xE0\xA4\x83",
+                                               "\xEF\xB8\x8F",  // what joins
+                                               "`",
+                                               "``",
+                                               "```\n",
+                                               "~~~\n",
+                                               "\"",
+                                               "(",
+                                               ")",
+                                               "]",
+                                               "[1]",
+                                               "# ",
+                                               "\n# H\n",
+                                               "\n- ",
+                                               "\n1. ",
+                                               "1. ",
+                                               "2. ",
+                                               "a) ",
+                                               "\xE2\x80\xA2 ",
+                                               "| a |\n",
+                                               "\n---\n",
+                                               "===\n",
+                                               "Mr. ",
+                                               "e.g. ",
+                                               "U.S. ",
+                                               "A",
+                                               "b",
+                                               "The ",
+                                               "I ",
+                                               "\xC3\xA9",
+                                               "\xFF",
+                                               "\xC3",
+                                               "\xE2\x80",
+                                               "\xF0\x9F",
+                                               "\xED\xA0\x80",
+                                               std::string(1, '\0')};
   std::string out;
   for (std::size_t i = 0; i < pieces; ++i) {
     if (random.below(8) == 0) {
@@ -166,7 +216,9 @@ TEST_CASE("text: surrogates, overlong forms, too large values and cut sequences 
     CHECK(graphemes_of(bytes).size() == bytes.size() + 1);
   }
   CHECK(rag::is_valid_utf8(""));
-  CHECK(rag::is_valid_utf8("Gr\xC3\xB6\xC3\x9F" "e \xF0\x9F\x91\x8D"));
+  CHECK(
+      rag::is_valid_utf8("Gr\xC3\xB6\xC3\x9F"
+                         "e \xF0\x9F\x91\x8D"));
   CHECK(rag::decode("abc", 3).length == 0);
 }
 
@@ -218,15 +270,14 @@ TEST_CASE("text: white space is Unicode's White_Space") {
 
 TEST_CASE("text: letters, marks and numbers are general categories L, M and N") {
   std::size_t wrong = 0;
-  const bool found = for_each_range(
-      "extracted/DerivedGeneralCategory.txt",
-      [&](char32_t first, char32_t last, const std::string& rest) {
-        const char kind = first_field(rest)[0];
-        const bool word = kind == 'L' || kind == 'M' || kind == 'N';
-        for (char32_t value = first; value <= last; ++value) {
-          wrong += rag::is_letter_or_digit(value) == word ? 0U : 1U;
-        }
-      });
+  const bool found = for_each_range("extracted/DerivedGeneralCategory.txt",
+                                    [&](char32_t first, char32_t last, const std::string& rest) {
+                                      const char kind = first_field(rest)[0];
+                                      const bool word = kind == 'L' || kind == 'M' || kind == 'N';
+                                      for (char32_t value = first; value <= last; ++value) {
+                                        wrong += rag::is_letter_or_digit(value) == word ? 0U : 1U;
+                                      }
+                                    });
   if (!found) MESSAGE("skipped: no Unicode data files");
   CHECK(wrong == 0);
   CHECK(rag::is_letter_or_digit('z'));
@@ -237,11 +288,12 @@ TEST_CASE("text: letters, marks and numbers are general categories L, M and N") 
 
 TEST_CASE("text: small letters are Unicode's Lowercase") {
   std::set<char32_t> expected;
-  const bool found = for_each_range(
-      "DerivedCoreProperties.txt", [&](char32_t first, char32_t last, const std::string& rest) {
-        if (first_field(rest) != "Lowercase") return;
-        for (char32_t value = first; value <= last; ++value) expected.insert(value);
-      });
+  const bool found = for_each_range("DerivedCoreProperties.txt",
+                                    [&](char32_t first, char32_t last, const std::string& rest) {
+                                      if (first_field(rest) != "Lowercase") return;
+                                      for (char32_t value = first; value <= last; ++value)
+                                        expected.insert(value);
+                                    });
   if (!found) {
     MESSAGE("skipped: no Unicode data files");
     return;
@@ -276,7 +328,8 @@ TEST_CASE("graphemes: all cases of GraphemeBreakTest.txt") {
     for (std::size_t at = 0; at < line.size();) {
       const std::size_t end = (std::min)(line.find_first_of(" \t", at), line.size());
       const std::string word = line.substr(at, end - at);
-      if (word == "\xC3\xB7") expected.push_back(text.size());
+      if (word == "\xC3\xB7")
+        expected.push_back(text.size());
       else if (!word.empty() && word != "\xC3\x97")
         rag::append_utf8(text, static_cast<char32_t>(std::stoul(word, nullptr, 16)));
       at = end + 1;
@@ -328,7 +381,8 @@ TEST_CASE("fold: ASCII becomes lower case and nothing else changes") {
 }
 
 TEST_CASE("fold: unites the case forms of all scripts") {
-  CHECK(rag::fold("Stra\xC3\x9F" "e PAY-042") == "strasse pay-042");
+  CHECK(rag::fold("Stra\xC3\x9F"
+                  "e PAY-042") == "strasse pay-042");
   CHECK(rag::fold("\xC3\x84\xC3\x96\xC3\x9C") == "\xC3\xA4\xC3\xB6\xC3\xBC");
   CHECK(rag::fold(utf8({0x3A3, 0x3C3, 0x3C2})) == utf8({0x3C3, 0x3C3, 0x3C3}));
   CHECK(rag::fold(utf8({0x416, 0x10400, 0x1E9E})) == utf8({0x436, 0x10428, 's', 's'}));
@@ -342,8 +396,7 @@ TEST_CASE("fold: agrees with CaseFolding.txt, statuses C, F and S") {
     std::string expected;
     for (std::size_t at = 0; at < targets.size();) {
       std::size_t used = 0;
-      rag::append_utf8(expected,
-                       static_cast<char32_t>(std::stoul(targets.substr(at), &used, 16)));
+      rag::append_utf8(expected, static_cast<char32_t>(std::stoul(targets.substr(at), &used, 16)));
       at += used;
     }
     std::string got;
@@ -388,7 +441,9 @@ TEST_CASE("fold: with ICU compatibility forms are one, in long text too") {
 #endif
 
 TEST_CASE("lines: end at LF, CR LF and CR, at no other separator") {
-  const std::string text = "a\nb\r\nc\rd\x0B\x0C\xC2\x85\xE2\x80\xA8" "e";
+  const std::string text =
+      "a\nb\r\nc\rd\x0B\x0C\xC2\x85\xE2\x80\xA8"
+      "e";
   strings lines;
   for (std::size_t at = 0; at < text.size();) {
     const rag::text_line line = rag::line_at(text, at);
@@ -396,7 +451,9 @@ TEST_CASE("lines: end at LF, CR LF and CR, at no other separator") {
     CHECK(line.next > at);
     at = line.next;
   }
-  CHECK(lines == strings{"a", "b", "c", "d\x0B\x0C\xC2\x85\xE2\x80\xA8" "e"});
+  CHECK(lines == strings{"a", "b", "c",
+                         "d\x0B\x0C\xC2\x85\xE2\x80\xA8"
+                         "e"});
   CHECK(rag::line_at("", 0).next == 0);
   CHECK(rag::line_at("ab", 7).next == 2);
 }
@@ -432,13 +489,11 @@ TEST_CASE("sentences: blank text has none") {
 
 TEST_CASE("sentences: no break after e.g., i.e. and et al. in the middle") {
   CHECK(sentences_of("Use a cache, e.g. an LRU, i.e. drop the oldest. Kim et al. showed this in "
-                     "2019. Done.") ==
-        strings{"Use a cache, e.g. an LRU, i.e. drop the oldest.",
-                "Kim et al. showed this in 2019.", "Done."});
+                     "2019. Done.") == strings{"Use a cache, e.g. an LRU, i.e. drop the oldest.",
+                                               "Kim et al. showed this in 2019.", "Done."});
   CHECK(sentences_of("We use C++17, e.g. std::optional, etc. Most compilers, incl. g++ 7, have "
                      "it.") ==
-        strings{"We use C++17, e.g. std::optional, etc.",
-                "Most compilers, incl. g++ 7, have it."});
+        strings{"We use C++17, e.g. std::optional, etc.", "Most compilers, incl. g++ 7, have it."});
 }
 
 TEST_CASE("sentences: CJK marks need no space; a decimal point in full width ends nothing") {
@@ -469,8 +524,7 @@ TEST_CASE("sentences: degrees before a hyphen and names with a mark go on") {
 }
 
 TEST_CASE("sentences: a no-break space before the full stop cuts nothing") {
-  CHECK(sentences_of("Plan B\xC2\xA0. Next step.") ==
-        strings{"Plan B\xC2\xA0.", "Next step."});
+  CHECK(sentences_of("Plan B\xC2\xA0. Next step.") == strings{"Plan B\xC2\xA0.", "Next step."});
 }
 
 TEST_CASE("sentences: a title is followed by a name, even one that often opens a sentence") {
@@ -482,21 +536,19 @@ TEST_CASE("sentences: a title is followed by a name, even one that often opens a
 
 TEST_CASE("sentences: a code span may open one; marks inside a span or an address end none") {
   CHECK(sentences_of("Use `std::vector`. `std::list` is slower. See <https://example.org/a.b?c=d.> "
-                     "for more.") ==
-        strings{"Use `std::vector`.", "`std::list` is slower.",
-                "See <https://example.org/a.b?c=d.> for more."});
+                     "for more.") == strings{"Use `std::vector`.", "`std::list` is slower.",
+                                             "See <https://example.org/a.b?c=d.> for more."});
   CHECK(sentences_of("Type `a. B. C` now. Then `go.` Done.") ==
         strings{"Type `a. B. C` now.", "Then `go.`", "Done."});
   CHECK(sentences_of("The `.` Operator and the `?` Key.").size() == 1);
-  CHECK(sentences_of("A lone ` is text. Here too.") ==
-        strings{"A lone ` is text.", "Here too."});
+  CHECK(sentences_of("A lone ` is text. Here too.") == strings{"A lone ` is text.", "Here too."});
 }
 
 TEST_CASE("sentences: initials, acronyms, numbers, files and hosts") {
   CHECK(sentences_of("It was J. R. Smith. He ran v1.2.3 of foo.txt from ftp.example.org. It took "
-                     "3.5 s.") ==
-        strings{"It was J. R. Smith.", "He ran v1.2.3 of foo.txt from ftp.example.org.",
-                "It took 3.5 s."});
+                     "3.5 s.") == strings{"It was J. R. Smith.",
+                                          "He ran v1.2.3 of foo.txt from ftp.example.org.",
+                                          "It took 3.5 s."});
   CHECK(sentences_of("See Fig. 3, Sec. IV and pp. 5 ff. of it. No. That is all.") ==
         strings{"See Fig. 3, Sec. IV and pp. 5 ff. of it.", "No.", "That is all."});
   CHECK(sentences_of("Ask J. A. Low. The end.") == strings{"Ask J. A. Low.", "The end."});
@@ -517,9 +569,8 @@ TEST_CASE("sentences: abbreviations of the user, with or without the full stop, 
 TEST_CASE("sentences: blank lines, headings, items, rows, rules and fences always end one") {
   CHECK(sentences_of("# Title\nwrapped\nline\n\nnext\n- one\n- two\n  more\n1. three\n2. four\n\n"
                      "| a | b |\n|---|---|\n| c | d |\nHead\n====\ntail\n---\nend") ==
-        strings{"# Title", "wrapped\nline", "next", "- one", "- two\n  more", "1. three",
-                "2. four", "| a | b |", "|---|---|", "| c | d |", "Head\n====", "tail\n---",
-                "end"});
+        strings{"# Title", "wrapped\nline", "next", "- one", "- two\n  more", "1. three", "2. four",
+                "| a | b |", "|---|---|", "| c | d |", "Head\n====", "tail\n---", "end"});
   CHECK(sentences_of("text\n```cpp\nA. B. C;\n\n# no heading\n```\nmore. Text") ==
         strings{"text", "```cpp\nA. B. C;", "# no heading\n```", "more.", "Text"});
   CHECK(sentences_of("~~~\nopen. To the end") == strings{"~~~\nopen. To the end"});
@@ -538,10 +589,8 @@ TEST_CASE("sentences: a single line end ends one only by option") {
 
 TEST_CASE("sentences: a part of a text is split as if it stood alone, with its own positions") {
   const std::string text = "One. Two here. Three.";
-  CHECK(rag::sentence_ranges(text, {5, 14}) ==
-        std::vector<rag::byte_range>{{5, 14}});
-  CHECK(rag::sentence_ranges(text, {5, 99}) ==
-        std::vector<rag::byte_range>{{5, 14}, {15, 21}});
+  CHECK(rag::sentence_ranges(text, {5, 14}) == std::vector<rag::byte_range>{{5, 14}});
+  CHECK(rag::sentence_ranges(text, {5, 99}) == std::vector<rag::byte_range>{{5, 14}, {15, 21}});
 }
 
 TEST_CASE("sentences and paragraphs: any bytes are covered once, cut at characters only") {
@@ -555,8 +604,7 @@ TEST_CASE("sentences and paragraphs: any bytes are covered once, cut at characte
          {rag::byte_range{0, text.size()}, rag::byte_range{edges[first], edges[last]}}) {
       const bool by_line = round % 2 == 1;
       const std::string sentence_fault = fault_of(
-          text, within,
-          rag::sentence_ranges(text, within, {.newline_ends_sentence = by_line}));
+          text, within, rag::sentence_ranges(text, within, {.newline_ends_sentence = by_line}));
       CHECK_MESSAGE(sentence_fault.empty(), sentence_fault, " in round ", round);
       const std::string paragraph_fault =
           fault_of(text, within, rag::paragraph_ranges(text, within));
@@ -600,8 +648,10 @@ TEST_CASE("sentences: the golden rules, all 48") {
     std::string out;
     for (char c : text) {
       const bool space = c == ' ' || c == '\n' || c == '\t' || c == '\r';
-      if (!space) out += c;
-      else if (!out.empty() && out.back() != ' ') out += ' ';
+      if (!space)
+        out += c;
+      else if (!out.empty() && out.back() != ' ')
+        out += ' ';
     }
     if (!out.empty() && out.back() == ' ') out.pop_back();
     return out;
@@ -615,8 +665,10 @@ TEST_CASE("sentences: the golden rules, all 48") {
     }
     strings got = sentences_of(rule.at("text").get<std::string>());
     for (std::string& sentence : got) sentence = squeezed(sentence);
-    if (got == expected) ++right;
-    else MESSAGE("differs: ", line);
+    if (got == expected)
+      ++right;
+    else
+      MESSAGE("differs: ", line);
   }
   CHECK(right >= 48);
 }

@@ -2,7 +2,7 @@
 // here is that each answer is of one state: every document in it is whole and of one revision.
 //
 // RAG_RETRIEVE_PROPERTY_RUNS sets the number of searches of each thread.
-#include <rag_retrieve.hpp>
+#include <doctest/doctest.h>
 
 #include <atomic>
 #include <chrono>
@@ -11,12 +11,11 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <rag_retrieve.hpp>
 #include <set>
 #include <string>
 #include <thread>
 #include <vector>
-
-#include <doctest/doctest.h>
 
 #include "fakes.hpp"
 

@@ -1,5 +1,3 @@
-#include <rag_retrieve.hpp>
-
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -8,6 +6,7 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <rag_retrieve.hpp>
 #include <span>
 #include <string>
 #include <string_view>
@@ -48,9 +47,7 @@ inline rag::flat_index index_of(const rows_of_numbers& rows, rag::metric measure
   return index;
 }
 
-inline rag::row_set all_of(const rag::flat_index& index) {
-  return rag::row_set::all(index.size());
-}
+inline rag::row_set all_of(const rag::flat_index& index) { return rag::row_set::all(index.size()); }
 
 inline rag::row_set rows(std::size_t size, const std::vector<std::size_t>& members) {
   rag::row_set set(size);
@@ -97,8 +94,8 @@ inline void compare_with_double(const rows_of_numbers& data, std::span<const flo
     if (measure == rag::metric::cosine && is_zero(data[row])) continue;
     truth.push_back(exact_score(question, data[row], measure));
     if (measure == rag::metric::inner_product) {
-      scale = (std::max)(scale, std::sqrt(exact_dot(data[row], data[row]) *
-                                          exact_dot(question, question)));
+      scale = (std::max)(
+          scale, std::sqrt(exact_dot(data[row], data[row]) * exact_dot(question, question)));
     }
   }
   std::sort(truth.begin(), truth.end(), [](double a, double b) { return a > b; });
@@ -354,8 +351,7 @@ TEST_CASE("flat index: a question of another length is an error with both length
   const auto hits = index.try_search(std::vector<float>(1536, 1.0F), 5, all_of(index));
   REQUIRE_FALSE(hits.ok());
   CHECK(hits.failure().code() == rag::errc::dimension_mismatch);
-  CHECK(hits.failure().message() ==
-        "flat_index: question has 1536 numbers, the index holds 1024");
+  CHECK(hits.failure().message() == "flat_index: question has 1536 numbers, the index holds 1024");
 }
 
 TEST_CASE("flat index: a question that is not finite is an error with the position") {

@@ -1,10 +1,9 @@
-#include <rag_retrieve.hpp>
-
 #include <doctest/doctest.h>
 
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <rag_retrieve.hpp>
 #include <span>
 #include <stdexcept>
 #include <string>

@@ -1,5 +1,5 @@
 // A reranker scores permitted passages; chunks are not handed to it.
-// reason: no matching|no viable|could not convert|cannot convert|no known conversion
+// reason: no match|no viable|could not convert|cannot convert|no known conversion
 #include <rag_retrieve.hpp>
 
 namespace rag = rag_retrieve;

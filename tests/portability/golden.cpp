@@ -110,7 +110,7 @@ void print_nearest() {
   };
   for (int i = 0; i < 500; ++i) static_cast<void>(index.try_add(vector(), "row").value());
   for (int i = 0; i < 3; ++i) {
-    const auto hits = index.try_search(vector(), 8, rag::row_set(500, true)).value();
+    const auto hits = index.try_search(vector(), 8, rag::row_set::all(500)).value();
     for (const rag::vector_hit& hit : hits) std::printf("%u ", static_cast<unsigned>(hit.row));
     std::printf("\n");
   }
