@@ -3747,9 +3747,10 @@ class chunk_builder {
       const std::size_t room = limit() - (std::min)(used, limit());
       return used <= limit() && words_up_to(slice(text_, body), room) <= room;
     }
-    const std::size_t far = reach() * 4;  // a text so long that its begin alone may be too much
-    if (body.size() > far) {
-      const std::size_t end = text_.find_first_of(" \n", body.begin + far);
+    const std::size_t long_way =
+        reach() * 4;  // a text so long that its begin alone may be too much
+    if (body.size() > long_way) {
+      const std::size_t end = text_.find_first_of(" \n", body.begin + long_way);
       if (end < body.end && tokens_of(above, {body.begin, end}) > limit()) return false;
     }
     return tokens_of(above, body) <= limit();
@@ -6459,6 +6460,9 @@ class kept_passages {
 // access records of one moment. An update prepares everything beside it (the embedder runs here),
 // then publishes a new state by one pointer; when it fails, the old state simply stays.
 // User code (embedder, reranker, permission source, counters, stemmers) runs under no lock.
+//
+// The longest section: it holds the one place where all the others meet, updates first, then the
+// stages of a search in the order in which they run, then the two public classes.
 // =================================================================================================
 
 /// A document and the chunks that were cut from it.

@@ -47,10 +47,10 @@ std::map<int, std::string> contents() {
   for (const std::string& line : lines_of(root + "rag_retrieve.hpp")) {
     if (line.rfind("// CONTENTS", 0) == 0) inside = true;
     if (line.rfind("// ARTICLE", 0) == 0) break;
-    if (!inside || line.size() < 9 || line[7] < '0' || line[7] > '9') continue;
+    if (!inside || line.size() < 10 || line[6] < '0' || line[6] > '9') continue;
     if (line.compare(0, 5, "//   ") != 0) continue;
-    const std::string title = line.substr(10, line.find("  ", 10) - 10);
-    found[std::stoi(line.substr(5, 3))] = title;
+    const std::string title = line.substr(9, line.find("  ", 9) - 9);
+    found[std::stoi(line.substr(4, 3))] = title;
   }
   return found;
 }
@@ -77,11 +77,24 @@ TEST_CASE("readme: its table of sections names each section of the header") {
   for (const std::string& line : lines_of(root + "README.md")) {
     int number = 0;
     std::istringstream row(line);
-    char bar = 0;
-    if (!(row >> bar >> number) || bar != '|') continue;
+    char before = 0;
+    char after = 0;
+    row >> before >> number >> after;
+    if (before != '|' || after != '|') continue;
     const std::size_t begin = line.find("| ", 2);
     if (begin == std::string::npos) continue;
     rows[number] = line.substr(begin + 2, line.find(" |", begin + 2) - begin - 2);
   }
   CHECK(rows == banners());
+}
+
+TEST_CASE("readme: its first program is examples/hello.cpp, and it prints what the README shows") {
+  const auto whole = [](const std::string& path) {
+    std::string text;
+    for (const std::string& line : lines_of(root + path)) text += line + '\n';
+    return text;
+  };
+  const std::string readme = whole("README.md");
+  CHECK(readme.find("```cpp\n" + whole("examples/hello.cpp") + "```") != std::string::npos);
+  CHECK(readme.find("```text\n" + whole("tests/expected/hello.txt") + "```") != std::string::npos);
 }
