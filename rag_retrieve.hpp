@@ -20,18 +20,22 @@
 //    4  Vectors                dot product, cosine, the embedder
 //    5  Documents and chunks   the records
 //    6  Access control         principal, scope, permission source, the gate
-//    7  Chunkers               whole, fixed, sentence, packed, structure, recursive
+//    7  Chunkers               whole, fixed, sentence, packed, structure, recursive, semantic,
+//                              parent-child
 //    8  Analysis               terms from text; identifier patterns
 //    9  Terms                  inverted index, BM25 and its explanation, exact identifiers
-//   10  Vector indexes         exact scan
+//   10  Vector indexes         exact scan, IVF
 //   11  Fusion                 reciprocal ranks
 //   12  Reranking              a model's scores, checked
-//   13  Selection              overlaps, caps, pages, budgets
+//   13  Selection              parents, overlaps, caps, pages, budgets
 //   14  Retriever              updates, snapshots, the stages of a search
+//   15  Evaluation             measures, intervals, ablation, TREC files
+//   16  Persistence            an index as bytes, and back
 //
 // ARTICLE    Where each part of the article stands; tests/article.cpp holds its claims.
 //
 //   choosing what search can return; fixed-size, overlap, sentences, structure, recursion     7
+//   semantic chunking; small chunks and larger sections (tests/article_chunking.cpp)          7, 13
 //   records of the five chunks, heading and error code                                        5, 8
 //   finding the repair when the words differ                                                  4, 10
 //   making the exact error code count; the inverted index; BM25                               8, 9
@@ -51,15 +55,20 @@
 //   ranks count from 1 and are numbered after permission checks and removal of repeats (11, 14)
 //   ties: fused score, best single rank, id; the tutorial leaves them to insertion order (11)
 //   stop words leave questions only, never the index (8)
+//   a zero vector is at distance 1 and outside the statistics; percentiles interpolate (7)
+//   children are sections even where the whole page would fit (7)
+//   a parent is open only to who may read every child in it (14)
+//   with IVF, what is missed may depend on rows the reader may not see; exact is the default (10)
 //
 // PROMISES   A chunk is a byte range of its document; none exceeds its limit by the caller's own
 //            counter; no cut inside a grapheme; linear time. A search sees one state. Nobody sees
 //            what he may not read: no hit, count, rank, score or message depends on it. One total
 //            order everywhere. A failing callback changes nothing and leaks nothing.
 //
-// LIMITS     Everything is held in memory, and an update rebuilds its tenant's indexes (0.1). Exact
-//            vector search only, no IVF yet, and no HNSW. No files (0.1). No built-in stemmers. No
-//            learned sparse vectors, no late interaction. Text from PDF is the loader's problem.
+// LIMITS     Everything is held in memory, and an update rebuilds its tenant's indexes (0.1). No
+//            search by metadata (0.1). IVF is chosen by the caller, and there is no HNSW. One
+//            level of parents. No built-in stemmers. No learned sparse vectors, no late
+//            interaction. Text from PDF is the loader's problem.
 //
 // SWITCHES   RAG_RETRIEVE_USE_ICU 0 or 1 (0 unless defined, never guessed; link icuuc with 1):
 //            Unicode folding with compatibility forms, and dictionary word breaks.
@@ -92,20 +101,19 @@
 #include <exception>
 #include <functional>
 #include <initializer_list>
+#include <istream>
 #include <iterator>
 #include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
-#include <numeric>
 #include <optional>
-#include <set>
+#include <ostream>
 #include <span>
 #include <string>
 #include <string_view>
 #include <type_traits>
 #include <unordered_map>
-#include <unordered_set>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -139,7 +147,7 @@ namespace rag_retrieve {
 inline namespace RAG_RETRIEVE_DETAIL_ABI {
 
 // =================================================================================================
-// 1. Errors and tools: how anything here fails, and the one order of results
+// 1. Errors and tools: how anything here fails, and what every section uses
 //
 // In   what failed, which value, what was expected.       Out   an error, returned or thrown.
 //
@@ -158,12 +166,15 @@ enum class errc {
   model_mismatch = 5,      ///< a vector of another model than its space, whatever its length
   stale_revision = 6,      ///< a document older than the one that is stored
   not_found = 7,           ///< no such document, or none that this caller may know of
-  wrong_type = 8,          ///< a metadata value of another kind than the question asks for
+  wrong_type = 8,          ///< reserved: a metadata value of another kind than asked for
   bad_counter = 9,         ///< a token counter or splitter that contradicts itself
   embedder_failed = 10,    ///< the embedder threw, or gave the wrong number of vectors
   reranker_failed = 11,    ///< the same of a reranker, where the caller made it fatal
   permission_failed = 12,  ///< no usable answer from the permission source: nothing is readable
   callback_failed = 13,    ///< any other callback of the caller
+  corrupt_file = 14,       ///< bytes that are no index, or no longer the ones that were saved
+  incompatible_file = 15,  ///< an index made with other settings, or by a later version
+  write_failed = 16,       ///< the stream took not all of an index
 };
 
 /// An error: a stable code and one sentence that names the thing, the value and the expectation.
@@ -319,6 +330,32 @@ template <class Function>
   return (bits & 0x7FF0000000000000U) != 0x7FF0000000000000U;
 }
 
+/// A number for a sentence, in any locale: 0.5 -> "0.5", -3 -> "-3", 2e300 -> "2e300". Six digits
+/// after the point at most.
+[[nodiscard]] inline std::string decimal_text(double value) {
+  const bool negative = value < 0;
+  if (!is_finite(value)) {
+    std::uint64_t bits = 0;
+    std::memcpy(&bits, &value, sizeof bits);
+    if ((bits & 0x000FFFFFFFFFFFFFU) != 0) return "NaN";
+    return (bits >> 63) != 0 ? "-infinity" : "infinity";
+  }
+  double rest = negative ? -value : value;
+  int exponent = 0;
+  if (rest >= 1e12) {
+    for (; rest >= 10; rest /= 10) ++exponent;
+  } else if (rest > 0 && rest < 1e-4) {
+    for (; rest < 1; rest *= 10) --exponent;
+  }
+  const auto millionths = static_cast<std::uint64_t>(rest * 1e6 + 0.5);
+  std::string out = (negative ? "-" : "") + std::to_string(millionths / 1000000);
+  if (millionths % 1000000 != 0) {
+    const std::string digits = std::to_string(1000000 + millionths % 1000000);
+    out += '.' + digits.substr(1, digits.find_last_not_of('0'));
+  }
+  return exponent == 0 ? out : out + 'e' + std::to_string(exponent);
+}
+
 /// Keeps the first `count` of `items` in the order of `ranks_before`, sorted; drops the rest.
 /// `ranks_before` must be a total order, so that the outcome does not depend on how they came.
 /// Cost: O(n + count log count).
@@ -367,6 +404,76 @@ class row_set {
   std::size_t size_ = 0;
   std::vector<std::uint64_t> words_;
 };
+
+namespace detail {
+
+/// A set of keys, as far as this file needs one. The standard's sets would each bring some 800
+/// lines into every file of a program; the map is there anyway.
+template <class Key>
+class key_set {
+ public:
+  key_set() = default;
+  template <class Iterator>
+  key_set(Iterator first, Iterator last) {
+    insert(first, last);
+  }
+
+  /// True if the key is new.
+  bool insert(Key key) { return keys_.try_emplace(std::move(key)).second; }
+  template <class Iterator>
+  void insert(Iterator first, Iterator last) {
+    for (; first != last; ++first) insert(Key(*first));
+  }
+  template <class Other>
+  [[nodiscard]] bool contains(const Other& key) const {
+    return keys_.contains(key);
+  }
+  /// True if it was there.
+  bool erase(const Key& key) { return keys_.erase(key) != 0; }
+  [[nodiscard]] std::size_t size() const { return keys_.size(); }
+
+ private:
+  struct nothing {};
+  std::map<Key, nothing, std::less<>> keys_;
+};
+
+/// Random numbers that are the same everywhere: those of the standard library differ between
+/// platforms for one seed. Not for secrets.
+///
+/// source  Steele, Lea and Flood, Fast Splittable Pseudorandom Number Generators, 2014 (splitmix64)
+class random_source {
+ public:
+  explicit random_source(std::uint64_t seed) : state_(seed) {}
+
+  /// 64 random bits.
+  [[nodiscard]] std::uint64_t next() {
+    state_ += 0x9E3779B97F4A7C15U;
+    std::uint64_t mixed = state_;
+    mixed = (mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9U;
+    mixed = (mixed ^ (mixed >> 27)) * 0x94D049BB133111EBU;
+    return mixed ^ (mixed >> 31);
+  }
+
+  /// 0 to n - 1, each as likely as any other; 0 for n = 0. What would favour the first numbers, the
+  /// incomplete last round of n, is drawn again.
+  [[nodiscard]] std::uint64_t below(std::uint64_t n) {
+    if (n == 0) return 0;
+    const std::uint64_t incomplete = (0 - n) % n;
+    std::uint64_t drawn = next();
+    while (drawn < incomplete) drawn = next();
+    return drawn % n;
+  }
+
+  /// At least 0 and below 1, in steps of 2^-53.
+  [[nodiscard]] double unit() {
+    return static_cast<double>(next() >> 11) * (1.0 / 9007199254740992.0);
+  }
+
+ private:
+  std::uint64_t state_;
+};
+
+}  // namespace detail
 // =================================================================================================
 // 2. Text and Unicode: bytes, characters, lines, sentences
 //
@@ -393,13 +500,13 @@ struct byte_range {
   std::size_t end = 0;    ///< one past the last byte
 
   [[nodiscard]] constexpr std::size_t size() const noexcept { return end - begin; }
-  [[nodiscard]] constexpr bool empty() const noexcept { return begin == end; }
+  [[nodiscard]] constexpr bool empty() const noexcept { return begin >= end; }
   friend constexpr bool operator==(const byte_range&, const byte_range&) = default;
 };
 
 /// The bytes of a range. What lies past the end of the text is left out.
 [[nodiscard]] constexpr std::string_view slice(std::string_view text, byte_range range) {
-  if (range.begin >= text.size()) return {};
+  if (range.begin >= text.size() || range.empty()) return {};
   return text.substr(range.begin, range.end - range.begin);
 }
 
@@ -2541,7 +2648,7 @@ template <class Who>
 // what is searched, embedded, counted and given to a reranker.
 // =================================================================================================
 
-/// A fact about a document that a search can filter by: text, a number, or a list of texts.
+/// A fact about a document, kept with it: text, a number, or a list of texts.
 using metadata_value = std::variant<std::string, double, std::vector<std::string>>;
 
 /// A source document. Ids are unique within their tenant.
@@ -2618,6 +2725,7 @@ struct search_text_options {
 //      of them, in the lexical leg, the exact codes, the vectors, and the fetch by id;
 //   2. before any text is read, one batch asks again about every candidate;
 //   3. if a slow stage (a reranker) lay between, the answer's passages are asked about once more.
+// A parent is asked about like any chunk, and is open only to who may read every child in it too.
 // Denied, unknown, an error, a short answer: no. Nobody is in no group, and no group is nobody.
 //
 // By type: a permitted_passage is made by the gate alone, after the check, and rerankers and
@@ -2753,12 +2861,11 @@ class scope {
 struct citation {
   std::string document_id = {};
   std::uint64_t revision = 0;
-  std::string anchor = {};     ///< of the heading, as GitHub forms it
-  byte_range range = {};       ///< in the document's text
-  std::size_t first_line = 0;  ///< from 1
-  std::size_t last_line = 0;   ///< inclusive
-  std::vector<byte_range> matches =
-      {};  ///< words and codes of the question, in the document's text
+  std::string anchor = {};               ///< of the heading, as GitHub forms it
+  byte_range range = {};                 ///< in the document's text
+  std::size_t first_line = 0;            ///< from 1
+  std::size_t last_line = 0;             ///< inclusive
+  std::vector<byte_range> matches = {};  ///< words and codes of the question; rising, apart
 };
 
 namespace detail {
@@ -2767,7 +2874,7 @@ namespace detail {
 struct passage_data {
   std::string id, document_id, parent_id, title, heading, text, body, search_text, why;
   std::uint64_t revision = 0;
-  std::vector<std::string> heading_path = {}, identifiers = {};
+  std::vector<std::string> heading_path = {}, identifiers = {}, children = {};
   byte_range range = {};
   std::size_t token_count = 0;
   std::size_t lexical_rank = 0, dense_rank = 0;
@@ -2784,7 +2891,11 @@ class permitted_passage {
  public:
   [[nodiscard]] const std::string& id() const noexcept { return data_.id; }
   [[nodiscard]] const std::string& document_id() const noexcept { return data_.document_id; }
+  /// The chunk it lies in; empty: none, or none that this reader may see.
   [[nodiscard]] const std::string& parent_id() const noexcept { return data_.parent_id; }
+  /// The parts of it that were found, best first, where it stands for them; empty: it was found
+  /// itself.
+  [[nodiscard]] const std::vector<std::string>& children() const noexcept { return data_.children; }
   [[nodiscard]] std::uint64_t revision() const noexcept { return data_.revision; }
   [[nodiscard]] const std::string& title() const noexcept { return data_.title; }
   [[nodiscard]] const std::vector<std::string>& heading_path() const noexcept {
@@ -2865,14 +2976,22 @@ class gate {
       // The source may deny what the records allow, and the records what the source allows.
       const std::optional<std::span<const std::string>> groups = records(chunks[i]);
       answers[i] = (*verdicts)[i] && groups.has_value() && reader_->meets(*groups);
-      if (answers[i]) allowed_.emplace(chunks[i].chunk_id);
+      if (answers[i]) allowed_.insert(std::string(chunks[i].chunk_id));
     }
     return answers;
   }
 
-  /// The passage, if the last word on it was yes.
-  [[nodiscard]] std::optional<permitted_passage> open(passage_data data) const {
-    if (!allowed_.contains(data.id)) return std::nullopt;
+  /// Whether the last word on a chunk was yes, and on each of the `parts` whose text lies in it.
+  [[nodiscard]] bool allows(const std::string& id, std::span<const std::string> parts = {}) const {
+    return allowed_.contains(id) &&
+           std::all_of(parts.begin(), parts.end(),
+                       [this](const std::string& part) { return allowed_.contains(part); });
+  }
+
+  /// The passage, if the last word on it and on all its parts was yes.
+  [[nodiscard]] std::optional<permitted_passage> open(
+      passage_data data, std::span<const std::string> parts = {}) const {
+    if (!allows(data.id, parts)) return std::nullopt;
     return permitted_passage(std::move(data));
   }
 
@@ -2909,7 +3028,7 @@ class gate {
   }
 
   const scope* reader_;
-  std::unordered_set<std::string> allowed_;
+  detail::key_set<std::string> allowed_;
   bool failed_ = false;
   std::vector<std::string> failures_;
 };
@@ -2926,18 +3045,25 @@ class gate {
 //   packed      whole sentences, as many as fit
 //   structure   sections, at the headings that the author wrote
 //   recursive   sections; one that is too long by paragraphs, then sentences, words, graphemes
+//   semantic    sentences, parted where an embedder finds that the subject changes
+//   parent-child   large chunks to hand out, and inside each the small ones to search
 //
-// For every input and every option: begins and ends strictly increase; what is not covered is white
-// space, a byte order mark, and for the last two front matter and headings that stand in heading
-// paths; no cut lies inside a grapheme. No chunk exceeds its size by the caller's own counter, both
-// as a slice and with its heading above it; only one indivisible grapheme may, and is flagged.
-// Time is linear in the text and the chunks for a counter that grows with its text. One that does
-// not may cost more calls and shorter chunks, never the limit.
+//   distance of a sentence to the next = 1 - cosine of the windows around them;
+//   semantic cut where distance > threshold
+//
+// For every input and every option: begins and ends strictly increase (parents and children are two
+// such lists); what is not covered is white space, a byte order mark, and for structure, recursive
+// and parent-child front matter and headings that stand in heading paths; no cut lies inside a
+// grapheme. No chunk exceeds its size by the caller's own counter, both as a slice and with its
+// heading above it; only one indivisible grapheme may, and is flagged. Time is linear in the text
+// and the chunks for a counter that grows with its text (semantic: see there). One that does not
+// may cost more calls and shorter chunks, never the limit.
 //
 // The section is long because a third of it reads Markdown: a heading is only a heading outside
 // code, comments, quotes and lists.
 //
-// Source   CommonMark 0.30 for headings; GitHub for anchors.
+// Source   CommonMark 0.30 for headings; GitHub for anchors; LangChain's SemanticChunker for the
+//          kinds of threshold.
 // =================================================================================================
 
 // ---- Markdown headings --------------------------------------------------------------------------
@@ -3686,6 +3812,8 @@ struct place {
   std::size_t section = 0;  // whose path and anchor the chunk gets
   std::size_t group = 0;    // the section inside which it may merge with neighbours ...
   bool whole = false;       // ... of the same wholeness: undivided ones, or parts of one text
+  std::size_t first = 0;    // the sections that it holds whole: [first, last), none if empty
+  std::size_t last = 0;
 };
 
 /// The sizes of a chunker, as far as it has them.
@@ -3696,6 +3824,7 @@ struct chunk_sizes {
   cut overlap_from = cut::words;  // the coarsest pieces that may be repeated
   std::size_t min_chunk_size = 0;
   std::size_t max_heading_level = 6;
+  std::string_view size_name = "chunk_size";  // what the caller calls it
 };
 
 [[nodiscard]] inline result<void> check_sizes(const chunk_sizes& sizes) {
@@ -3703,8 +3832,8 @@ struct chunk_sizes {
     return error(errc::invalid_argument, std::string(sizes.chunker) + ": " + std::string(option) +
                                              " " + text_of(value) + " must be " + expected);
   };
-  if (sizes.chunk_size == 0) return refuse("chunk_size", 0, "at least 1");
-  const std::string chunk_size = "chunk_size " + text_of(sizes.chunk_size);
+  if (sizes.chunk_size == 0) return refuse(sizes.size_name, 0, "at least 1");
+  const std::string chunk_size = std::string(sizes.size_name) + " " + text_of(sizes.chunk_size);
   if (sizes.overlap >= sizes.chunk_size) {
     return refuse("overlap", sizes.overlap, "below " + chunk_size);
   }
@@ -3736,6 +3865,8 @@ class chunk_builder {
         sentences_(sentences) {}
 
   [[nodiscard]] std::string_view text() const { return text_; }
+  [[nodiscard]] std::size_t limit() const { return sizes_.chunk_size; }
+  [[nodiscard]] bool counts_words() const { return !tokens_.count && !tokens_.split; }
   [[nodiscard]] byte_range content() const {
     return trim(text_, {after_byte_order_mark(text_), text_.size()});
   }
@@ -3786,7 +3917,10 @@ class chunk_builder {
   /// cut into finer ones: the only recursion, as deep as there are kinds.
   void split(byte_range within, cut kind, place& above) {
     piece_source pieces = pieces_of(within, kind);
-    piece first = pieces.next(within.begin);
+    pack(pieces, within.begin, kind, above);
+  }
+  void pack(piece_source& pieces, std::size_t from, cut kind, place& above) {
+    piece first = pieces.next(from);
     std::size_t known = 0;  // up to here the overlap is known to leave room
     while (!first.range.empty()) {
       const std::size_t end = (std::max)(furthest(above, first.range, pieces), known);
@@ -3808,6 +3942,51 @@ class chunk_builder {
     }
   }
 
+  /// Sentences, packed into chunks.
+  void write_packed(std::span<const byte_range> sentences) {
+    std::vector<piece> pieces;
+    for (const byte_range& sentence : sentences) pieces.push_back({sentence, cut::words});
+    const byte_range within{sentences.front().begin, sentences.back().end};
+    piece_source all(text_, within, cut::sentences, std::move(pieces));
+    place none;
+    pack(all, within.begin, cut::sentences, none);
+  }
+
+  /// Joins each chunk below the minimum, from the first on, with the neighbour across the smaller
+  /// gap (the one before, if they are equal), or else with the other, while both fit into one.
+  /// Those after it are gathered by the sum of their counts, so that few joined texts are counted.
+  void merge_nearest() {
+    const std::size_t least = sizes_.min_chunk_size;
+    std::vector<draft> out;
+    for (std::size_t i = 0; i < drafts_.size();) {
+      draft here = std::move(drafts_[i++]);
+      bool before = !out.empty();  // on this side it may still fit with its neighbour
+      bool after = true;
+      while (here.record.token_count < least && (before || (after && i < drafts_.size()))) {
+        std::size_t end = i;
+        for (std::size_t sum = here.record.token_count;
+             after && end < drafts_.size() && sum < least &&
+             !(before && here.gap <= drafts_[end].gap);
+             ++end) {
+          sum += drafts_[end].record.token_count;
+        }
+        std::optional<draft> joined;
+        if (const std::size_t wanted = end; wanted > i) {
+          joined = merged_run(here, i, end);
+          after = end == wanted;
+          i = end;
+        } else {
+          joined = merged(out.back(), here);
+          if (joined) out.pop_back();
+          before = joined && !out.empty();
+        }
+        if (joined) here = std::move(*joined);
+      }
+      out.push_back(std::move(here));
+    }
+    drafts_ = std::move(out);
+  }
+
   /// Writes one chunk.
   void emit(place& above, byte_range body) {
     chunk record;
@@ -3818,26 +3997,54 @@ class chunk_builder {
     record.heading = above.heading;
     above.lines = {};
     record.token_count = count(search_text(source_, record));
-    drafts_.push_back({std::move(record), above.section, above.group, above.whole});
+    drafts_.push_back(
+        {std::move(record), above.section, above.group, above.whole, above.first, above.last});
   }
 
+  /// The chunks so far.
+  struct draft {
+    chunk record;
+    std::size_t section;
+    std::size_t group;
+    bool whole;
+    std::size_t first_whole;  // as in place
+    std::size_t last_whole;
+    std::size_t parent = 0;  // as a number of the parents' list, if there is one
+    double gap = 0;          // how far in meaning from the chunk before, if that is known
+  };
+  [[nodiscard]] std::vector<draft>& drafts() { return drafts_; }
+
+  /// Keeps the first failure of a callback; finish() then answers with it.
+  void fail(const error& failure) {
+    if (!failure_) {
+      failure_ = error(failure.code(), std::string(sizes_.chunker) + ": " + failure.message());
+    }
+  }
+
+  /// Gives out the ids of one document's chunks.
+  struct id_register {
+    std::unordered_map<std::string, std::size_t> parts;  // of each anchor
+    detail::key_set<std::string> used;
+  };
+
+  /// The chunk records, with paths and ids. `parents`: what the drafts' parents have become.
   [[nodiscard]] result<std::vector<chunk>> finish(const std::vector<section>& sections,
-                                                  const chunk_namer& name) {
+                                                  const chunk_namer& name, id_register& ids,
+                                                  std::span<const chunk> parents = {}) {
     if (sizes_.min_chunk_size > 1) merge_small();
     if (failure_) return *failure_;
     std::vector<chunk> chunks;
     chunks.reserve(drafts_.size());
-    std::unordered_map<std::string, std::size_t> parts;  // of each anchor
-    std::unordered_set<std::string> ids;
     for (draft& next : drafts_) {
       chunk record = std::move(next.record);
       if (record.token_count > limit() && !record.oversize) {
-        return error(errc::bad_counter, std::string(sizes_.chunker) +
-                                            ": the token counter answered " +
-                                            text_of(record.token_count) +
-                                            " for a text that it had found within chunk_size " +
-                                            text_of(limit()) + "; the same count was expected");
+        return error(errc::bad_counter,
+                     std::string(sizes_.chunker) + ": the token counter answered " +
+                         text_of(record.token_count) + " for a text that it had found within " +
+                         std::string(sizes_.size_name) + " " + text_of(limit()) +
+                         "; the same count was expected");
       }
+      if (!parents.empty()) record.parent_id = parents[next.parent].id;
       record.anchor = sections[next.section].anchor;
       for (std::size_t i = next.section; i != 0; i = sections[i].parent) {
         record.heading_path.push_back(sections[i].path_title);
@@ -3845,12 +4052,12 @@ class chunk_builder {
       std::reverse(record.heading_path.begin(), record.heading_path.end());
       record.id = source_.id;
       if (limit() != no_limit) {
-        const std::size_t part = ++parts[record.anchor];
+        const std::size_t part = ++ids.parts[record.anchor];
         record.id += '#' + record.anchor + (part > 1 ? '~' + text_of(part) : std::string());
       }
       if (name) {
         if (std::string given = name(source_, record); !given.empty()) record.id = std::move(given);
-        if (!ids.insert(record.id).second) {
+        if (!ids.used.insert(record.id)) {
           return error(errc::duplicate_id, std::string(sizes_.chunker) +
                                                ": the namer gave the id " +
                                                detail::in_quotes(record.id) +
@@ -3866,17 +4073,7 @@ class chunk_builder {
   static constexpr std::size_t no_limit = static_cast<std::size_t>(-1);
 
  private:
-  struct draft {
-    chunk record;
-    std::size_t section;
-    std::size_t group;
-    bool whole;
-  };
-
   // -- measuring
-
-  [[nodiscard]] std::size_t limit() const { return sizes_.chunk_size; }
-  [[nodiscard]] bool counts_words() const { return !tokens_.count && !tokens_.split; }
 
   /// The number of words, but no further than to one above `most`.
   [[nodiscard]] static std::size_t words_up_to(std::string_view text, std::size_t most) {
@@ -4055,12 +4252,6 @@ class chunk_builder {
     drafts_.back().record.oversize = drafts_.back().record.token_count > limit();
   }
 
-  void fail(const error& failure) {
-    if (!failure_) {
-      failure_ = error(failure.code(), std::string(sizes_.chunker) + ": " + failure.message());
-    }
-  }
-
   // -- merging
 
   [[nodiscard]] static bool may_merge(const draft& a, const draft& b) {
@@ -4079,6 +4270,18 @@ class chunk_builder {
     return both;
   }
 
+  /// One chunk of `first` and those from `begin` to before `end`; if that is too long, `end` moves
+  /// back, and nothing if none is left.
+  [[nodiscard]] std::optional<draft> merged_run(const draft& first, std::size_t begin,
+                                                std::size_t& end) {
+    std::optional<draft> joined;
+    for (std::size_t step = 1; end > begin && !joined; step *= 2) {
+      joined = merged(first, drafts_[end - 1]);
+      if (!joined) end -= (std::min)(step, end - begin);
+    }
+    return joined;
+  }
+
   /// Joins chunks below the minimum with those that follow, else with the one before.
   void merge_small() {
     std::vector<draft> out;
@@ -4089,11 +4292,7 @@ class chunk_builder {
            end < drafts_.size() && sum < least && may_merge(drafts_[i], drafts_[end]); ++end) {
         sum += drafts_[end].record.token_count;
       }
-      std::optional<draft> joined;
-      for (std::size_t step = 1; end > i + 1; step *= 2) {
-        if ((joined = merged(drafts_[i], drafts_[end - 1]))) break;
-        end -= (std::min)(step, end - i - 1);
-      }
+      std::optional<draft> joined = merged_run(drafts_[i], i + 1, end);
       draft next = joined ? std::move(*joined) : std::move(drafts_[i]);
       i = end;
       if (next.record.token_count < least && !out.empty() && may_merge(out.back(), next)) {
@@ -4133,7 +4332,8 @@ template <class Write>
     chunk_builder out(source, sizes, tokens, sentences);
     std::vector<section> sections(1);
     write(out, sections, source);
-    return out.finish(sections, name);
+    chunk_builder::id_register ids;
+    return out.finish(sections, name, ids);
   });
 }
 
@@ -4172,7 +4372,8 @@ struct whole_options {
         if (body.empty()) return;
         sections = detail::sections_of(page.text, 6);
         detail::place above;
-        const std::size_t first = sections.size() > 1 ? sections[1].lines.end : 0;
+        const std::size_t first =
+            sections.size() > 1 ? (std::min)(sections[1].lines.end, body.end) : 0;
         const byte_range below = trim(page.text, {(std::max)(first, body.begin), body.end});
         if (first > body.begin && sections[1].lines.begin <= body.begin && !below.empty()) {
           above.section = 1;
@@ -4300,9 +4501,9 @@ namespace detail {
 
 /// A chunk for each section. With `keep_together` a section whose subsections fit into one chunk
 /// with it is not parted. A heading without text is no chunk: it stands in the path of the sections
-/// inside it, or else opens the next chunk.
+/// inside it, or else opens the next chunk. Of the sections only [first, last) are written.
 inline void write_sections(chunk_builder& out, const std::vector<section>& sections,
-                           bool keep_together) {
+                           bool keep_together, std::size_t first, std::size_t last) {
   // The text under a heading; without a title its marks are text.
   const auto below = [&](place& above, byte_range range) {
     range = trim(out.text(), range);
@@ -4312,14 +4513,14 @@ inline void write_sections(chunk_builder& out, const std::vector<section>& secti
     }
     return range;
   };
-  const auto write_as_text = [&](std::size_t first, std::size_t end) {
-    place bare = place_of(sections, first, first);
+  const auto write_as_text = [&](std::size_t heading, std::size_t end) {
+    place bare = place_of(sections, heading, heading);
     bare.heading.clear();
     bare.lines = {};
-    out.write(bare, {sections[first].lines.begin, end});
+    out.write(bare, {sections[heading].lines.begin, end});
   };
-  std::size_t pending = 0;  // the first heading that waits for a text
-  for (std::size_t i = 0; i < sections.size();) {
+  std::size_t pending = first;  // the first heading that waits for a text
+  for (std::size_t i = first; i < last;) {
     const section& own = sections[i];
     const byte_range text = trim(out.text(), own.own);
     const bool leaf = own.next == i + 1;
@@ -4327,9 +4528,11 @@ inline void write_sections(chunk_builder& out, const std::vector<section>& secti
     if (keep_together && !leaf && !only_child) {
       place above;
       byte_range all;
-      const auto fits_from = [&](std::size_t first) {
-        above = place_of(sections, first, i);
+      const auto fits_from = [&](std::size_t opening) {
+        above = place_of(sections, opening, i);
         above.group = own.parent;
+        above.first = opening;
+        above.last = own.next;
         all = below(above, {own.own.begin, sections[own.next - 1].own.end});
         return !all.empty() && out.fits(above, all);
       };
@@ -4354,7 +4557,7 @@ inline void write_sections(chunk_builder& out, const std::vector<section>& secti
     out.write(above, body);
     pending = ++i;
   }
-  if (pending < sections.size()) write_as_text(pending, out.text().size());
+  if (pending < last) write_as_text(pending, sections[last - 1].own.end);
 }
 
 }  // namespace detail
@@ -4374,7 +4577,7 @@ struct structure_options {
 ///
 /// cost     O(bytes + bytes of the chunks)
 ///
-/// "# Page\n\n## A\n\nOne.\n\n## B\n\nTwo.\n" gives [8, 19) with path Page, A and [21, 31) with
+/// "# Page\n\n## A\n\nOne.\n\n## B\n\nTwo.\n" gives [8, 18) with path Page, A and [20, 30) with
 /// path Page, B; "# Page" has no text of its own and stands in the paths only.
 [[nodiscard]] inline result<std::vector<chunk>> try_chunk_structure(
     const document& source, const structure_options& options = {}) {
@@ -4386,7 +4589,7 @@ struct structure_options {
       source, sizes, options.tokens, options.sentences, options.name,
       [&](detail::chunk_builder& out, std::vector<detail::section>& sections, const document&) {
         sections = detail::sections_of(source.text, options.max_heading_level);
-        detail::write_sections(out, sections, false);
+        detail::write_sections(out, sections, false, 0, sections.size());
       });
 }
 [[nodiscard]] inline std::vector<chunk> chunk_structure(const document& source,
@@ -4422,12 +4625,433 @@ struct recursive_options {
       source, sizes, options.tokens, options.sentences, options.name,
       [&](detail::chunk_builder& out, std::vector<detail::section>& sections, const document&) {
         sections = detail::sections_of(source.text, options.max_heading_level);
-        detail::write_sections(out, sections, true);
+        detail::write_sections(out, sections, true, 0, sections.size());
       });
 }
 [[nodiscard]] inline std::vector<chunk> chunk_recursive(const document& source,
                                                         const recursive_options& options = {}) {
   return try_chunk_recursive(source, options).value();
+}
+
+// ---- Semantic -----------------------------------------------------------------------------------
+
+/// From which distance on a new chunk begins; the last number is the usual threshold.
+enum class semantic_threshold {
+  absolute,            ///< the distance itself, 0 to 2: 0.35
+  percentile,          ///< a percentile of the distances, 0 to 100: 95
+  standard_deviation,  ///< so many standard deviations above the mean of the distances: 3
+  interquartile,       ///< so many interquartile ranges above their mean: 1.5
+  gradient,            ///< the slopes of the distances against a percentile of them, 0 to 100: 95
+};
+
+/// Sentences, parted where the subject changes.
+struct semantic_options {
+  embedder embed = {};     ///< must be set; texts are embedded in the role of documents
+  std::size_t window = 1;  ///< sentences on either side that are embedded with each; 0: it alone;
+                           ///< large: steadier, but both sides of a change look more alike
+  semantic_threshold threshold_kind = semantic_threshold::percentile;
+  std::optional<double> threshold = {};         ///< by its kind; low: more cuts; none: the usual
+  std::size_t chunk_size = default_chunk_size;  ///< tokens, at least 1
+  std::size_t min_chunk_size =
+      0;  ///< tokens; a smaller chunk joins the nearer neighbour if it fits
+  sentence_options sentences = {};
+  tokenizer tokens = {};
+  chunk_namer name = {};
+};
+
+/// Chunks, and what was found on the way to them.
+struct semantic_result {
+  std::vector<chunk> chunks = {};
+  std::vector<byte_range> sentences = {};
+  std::vector<double> distances = {};  ///< of each sentence's window to the next, 0 to 2
+  std::vector<double> compared = {};   ///< with the threshold: the distances, or their slopes
+  double threshold = 0;                ///< a cut wherever the compared number is above it
+};
+
+namespace detail {
+
+[[nodiscard]] inline double threshold_of(const semantic_options& options) {
+  constexpr double usual[] = {0.35, 95, 3, 1.5, 95};  // in the order of semantic_threshold
+  return options.threshold.value_or(usual[static_cast<std::size_t>(options.threshold_kind)]);
+}
+
+[[nodiscard]] inline result<void> check_threshold(const semantic_options& options) {
+  const double threshold = threshold_of(options);
+  const bool percent = options.threshold_kind == semantic_threshold::percentile ||
+                       options.threshold_kind == semantic_threshold::gradient;
+  const bool absolute = options.threshold_kind == semantic_threshold::absolute;
+  const bool share = percent && threshold > 0 && threshold <= 1;
+  const double most = percent ? 100 : absolute ? 2 : threshold;
+  if (is_finite(threshold) && threshold >= 0 && threshold <= most && !share) return {};
+  std::string expected = "finite and at least 0";
+  if (absolute) expected = "0 to 2, a distance";
+  if (percent) expected = "0 to 100, a percentile";
+  if (share) expected += "; a share such as 0.95 is written as 95";
+  return error(errc::invalid_argument,
+               "chunk_semantic: threshold " + decimal_text(threshold) + " must be " + expected);
+}
+
+/// The vectors of all sentences, each embedded with its neighbours as one slice of the text.
+[[nodiscard]] inline result<std::vector<std::vector<float>>> embed_windows(
+    const document& source, std::span<const byte_range> sentences,
+    const semantic_options& options) {
+  std::vector<std::string_view> texts;
+  std::vector<std::string> names;
+  const std::size_t last = sentences.size() - 1;
+  for (std::size_t i = 0; i <= last; ++i) {
+    const std::size_t begin = i - (std::min)(i, options.window);
+    const std::size_t end = i + (std::min)(last - i, options.window);
+    texts.push_back(slice(source.text, {sentences[begin].begin, sentences[end].end}));
+    names.push_back("sentence " + text_of(i + 1) + " of " + text_of(last + 1) + " of " +
+                    in_quotes(source.id));
+  }
+  return embed_checked(options.embed, texts, text_role::document, names);
+}
+
+/// A percentile between two numbers is interpolated on the straight line from one to the other, as
+/// numeric packages do by default. `sorted` is not empty; {1, 2} and 95 give 1.95.
+[[nodiscard]] inline double linear_percentile(std::span<const double> sorted, double percentile) {
+  const double at = percentile / 100 * static_cast<double>(sorted.size() - 1);
+  const auto low = static_cast<std::size_t>(at);
+  const std::size_t high = (std::min)(low + 1, sorted.size() - 1);
+  return sorted[low] + (sorted[high] - sorted[low]) * (at - static_cast<double>(low));
+}
+
+/// How fast numbers rise: half the difference of the two neighbours, at the ends the difference to
+/// the only one.
+[[nodiscard]] inline std::vector<double> slopes_of(std::span<const double> values) {
+  std::vector<double> slopes(values.size());
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const std::size_t before = i == 0 ? 0 : i - 1;
+    const std::size_t after = (std::min)(i + 1, values.size() - 1);
+    if (after > before) {
+      slopes[i] = (values[after] - values[before]) / static_cast<double>(after - before);
+    }
+  }
+  return slopes;
+}
+
+/// The threshold for sorted numbers, by the options' kind. Equal numbers give that number.
+[[nodiscard]] inline double threshold_for(std::span<const double> sorted,
+                                          const semantic_options& options) {
+  const double amount = threshold_of(options);
+  if (options.threshold_kind == semantic_threshold::percentile ||
+      options.threshold_kind == semantic_threshold::gradient) {
+    return linear_percentile(sorted, amount);
+  }
+  const auto count = static_cast<double>(sorted.size());
+  double mean = 0;
+  for (const double value : sorted) mean += value / count;
+  mean = (std::clamp)(mean, sorted.front(), sorted.back());  // rounding must not part equal numbers
+  if (options.threshold_kind == semantic_threshold::interquartile) {
+    return mean + amount * (linear_percentile(sorted, 75) - linear_percentile(sorted, 25));
+  }
+  double variance = 0;
+  for (const double value : sorted) variance += (value - mean) * (value - mean) / count;
+  return mean + amount * std::sqrt(variance);
+}
+
+/// Fills in distances, threshold, and what is compared with it.
+inline void compare_windows(const std::vector<std::vector<float>>& vectors,
+                            const semantic_options& options, semantic_result& found) {
+  const auto is_zero = [&](std::size_t i) { return dot_in_double(vectors[i], vectors[i]) <= 0; };
+  std::vector<std::size_t> known;  // distances between two vectors that have a direction
+  std::vector<double> values;
+  for (std::size_t i = 0; i + 1 < vectors.size(); ++i) {
+    found.distances.push_back(1.0 - cosine(vectors[i], vectors[i + 1]));
+    if (is_zero(i) || is_zero(i + 1)) continue;
+    known.push_back(i);
+    values.push_back(found.distances[i]);
+  }
+  found.compared = found.distances;
+  found.threshold = 1;  // the distance of a vector that has no direction
+  if (options.threshold_kind == semantic_threshold::absolute) {
+    found.threshold = threshold_of(options);
+  } else if (!values.empty()) {
+    if (options.threshold_kind == semantic_threshold::gradient) {
+      values = slopes_of(values);
+      for (std::size_t i = 0; i < known.size(); ++i) found.compared[known[i]] = values[i];
+    }
+    std::sort(values.begin(), values.end());
+    found.threshold = threshold_for(values, options);
+  }
+}
+
+/// Writes runs of sentences as chunks. A run that is too long is parted at its largest distance.
+class semantic_writer {
+ public:
+  semantic_writer(chunk_builder& out, const semantic_result& found)
+      : out_(out), found_(found), gaps_(found.distances.size()) {
+    if (!out.counts_words()) return;
+    for (const byte_range& sentence : found.sentences) {
+      words_.push_back(words_.back() + count_words(slice(out.text(), sentence)));
+    }
+  }
+
+  void write_all() {
+    std::size_t first = 0;
+    for (std::size_t i = 0; i < found_.sentences.size(); ++i) {
+      const bool last = i + 1 == found_.sentences.size();
+      if (!last && !(found_.compared[i] > found_.threshold)) continue;
+      write(first, i + 1);
+      first = i + 1;
+    }
+    note_gaps();
+    out_.merge_nearest();
+  }
+
+ private:
+  struct gap {               // between a sentence and the next
+    std::size_t before = 0;  // the largest gap of the part before it, and of the part after it
+    std::size_t after = 0;
+    double least = 0;  // the smallest distance of these parts and of itself
+  };
+  struct run {
+    std::size_t first = 0, end = 0;  // of sentences
+    std::size_t largest = 0;         // gap in it, of more than one sentence
+  };
+
+  void write(std::size_t first, std::size_t end) {
+    std::vector<run> open{{first, end, find_largest(first, end)}};
+    while (!open.empty()) {
+      const run next = open.back();
+      open.pop_back();
+      const std::span<const byte_range> sentences(found_.sentences.data() + next.first,
+                                                  next.end - next.first);
+      const byte_range range{sentences.front().begin, sentences.back().end};
+      if (sentences.size() == 1 || fits(next, range)) {
+        out_.write(range, cut::words);
+      } else if (const gap& at = gaps_[next.largest]; at.least < distance(next.largest)) {
+        open.push_back({next.largest + 1, next.end, at.after});
+        open.push_back({next.first, next.largest + 1, at.before});
+      } else {
+        out_.write_packed(sentences);  // all distances are equal and say nothing
+      }
+    }
+  }
+
+  [[nodiscard]] double distance(std::size_t i) const { return found_.distances[i]; }
+
+  /// Words of sentences add up; counts of the caller's counter need not.
+  [[nodiscard]] bool fits(const run& sentences, byte_range range) const {
+    if (!out_.counts_words()) return out_.fits({}, range);
+    return words_[sentences.end] - words_[sentences.first] <= out_.limit();
+  }
+
+  /// The largest gap between sentences [first, end), the first of equals; and for each gap the
+  /// largest on its either side. Each gap enters and leaves the list of open ones once.
+  [[nodiscard]] std::size_t find_largest(std::size_t first, std::size_t end) {
+    std::vector<std::size_t> open;  // falling distances; each is the largest after the one before
+    const auto close = [&] {
+      const std::size_t i = open.back();
+      open.pop_back();
+      if (!open.empty()) {
+        gap& outer = gaps_[open.back()];
+        outer.least = (std::min)(outer.least, gaps_[i].least);
+      }
+      return i;
+    };
+    for (std::size_t i = first; i + 1 < end; ++i) {
+      gaps_[i] = {.before = i, .after = i, .least = distance(i)};
+      while (!open.empty() && distance(open.back()) < distance(i)) {
+        gaps_[i].before = close();
+        gaps_[i].least = (std::min)(gaps_[i].least, gaps_[gaps_[i].before].least);
+      }
+      if (!open.empty()) gaps_[open.back()].after = i;
+      open.push_back(i);
+    }
+    while (open.size() > 1) close();
+    return open.empty() ? first : open.front();
+  }
+
+  /// Tells the chunks how far they are from the one before; parts of one sentence are not.
+  void note_gaps() {
+    std::size_t at = 0;
+    for (chunk_builder::draft& next : out_.drafts()) {
+      const std::size_t begin = next.record.range.begin;
+      while (at < found_.sentences.size() && found_.sentences[at].begin < begin) ++at;
+      const bool opens = at < found_.sentences.size() && found_.sentences[at].begin == begin;
+      next.gap = opens && at > 0 ? distance(at - 1) : 0;
+    }
+  }
+
+  chunk_builder& out_;
+  const semantic_result& found_;
+  std::vector<gap> gaps_;
+  std::vector<std::size_t> words_{0};  // in the sentences before each
+};
+
+}  // namespace detail
+
+/// Embeds each sentence with its neighbours, measures how far each of these windows is from the
+/// next (1 - cosine), and begins a new chunk where that is above the threshold. A chunk that would
+/// exceed chunk_size is parted at its largest distance, again and again; where all its distances
+/// are equal, it is packed as by chunk_packed; a sentence too long is cut at words. Then chunks
+/// below min_chunk_size join the neighbour at the smaller distance, if both fit. Headings are text.
+///
+/// What a distance means depends on the model and the window: an absolute threshold that parts
+/// subjects under one cuts everywhere or nowhere under another. The other kinds take theirs from
+/// the document's own distances, and so cut a text of a single subject too.
+///
+/// zeros    a vector of zeros has no direction: its distances are 1, are compared as such under
+///          every kind, and stay out of all statistics; without any other the threshold is 1
+/// few      no or one sentence is not embedded; a single distance, or equal ones, are above no
+///          threshold but an absolute one
+/// errors   beside those of all chunkers: errc::invalid_argument for an embedder that is not set or
+///          a threshold out of range; errc::not_finite, errc::dimension_mismatch (both name the
+///          sentence) and errc::embedder_failed for its answers
+/// returns  the chunks, with sentences, distances and threshold for display
+/// cost     one call per embed.batch_size sentences, each given up to 2 * window + 1 times; all
+///          vectors are held at once. Beside that O(bytes); a counter of the caller's sees about
+///          four chunk sizes of text again for each cut of what is too long
+///
+/// Five sentences at distances 0.18, 0.62, 0.21, 0.57 and an absolute threshold of 0.35 give
+/// sentences 1 and 2, 3 and 4, and 5.
+[[nodiscard]] inline result<semantic_result> try_semantic_cuts(const document& source,
+                                                               const semantic_options& options) {
+  const detail::chunk_sizes sizes{.chunker = "chunk_semantic",
+                                  .chunk_size = options.chunk_size,
+                                  .min_chunk_size = options.min_chunk_size};
+  if (const auto sound = detail::check_threshold(options); !sound) return sound.failure();
+  if (const auto sound = detail::check_embedder(options.embed); !sound) {
+    return error(sound.failure().code(), "chunk_semantic: " + sound.failure().message());
+  }
+  semantic_result found;
+  result<std::vector<chunk>> chunks = detail::run_chunker(
+      source, sizes, options.tokens, options.sentences, options.name,
+      [&](detail::chunk_builder& out, auto&&...) {
+        found.sentences = sentence_ranges(source.text, out.content(), options.sentences);
+        if (found.sentences.size() > 1) {
+          const auto vectors = detail::embed_windows(source, found.sentences, options);
+          if (!vectors) return out.fail(vectors.failure());
+          detail::compare_windows(*vectors, options, found);
+        }
+        detail::semantic_writer(out, found).write_all();
+      });
+  if (!chunks) return chunks.failure();
+  found.chunks = std::move(*chunks);
+  return found;
+}
+[[nodiscard]] inline semantic_result semantic_cuts(const document& source,
+                                                   const semantic_options& options) {
+  return try_semantic_cuts(source, options).value();
+}
+
+/// The chunks of try_semantic_cuts alone.
+[[nodiscard]] inline result<std::vector<chunk>> try_chunk_semantic(
+    const document& source, const semantic_options& options) {
+  result<semantic_result> found = try_semantic_cuts(source, options);
+  if (!found) return found.failure();
+  return std::move(found->chunks);
+}
+[[nodiscard]] inline std::vector<chunk> chunk_semantic(const document& source,
+                                                       const semantic_options& options) {
+  return try_chunk_semantic(source, options).value();
+}
+
+// ---- Parent-child -------------------------------------------------------------------------------
+
+/// Large chunks and the small ones inside them.
+struct parent_child_options {
+  std::size_t parent_size = 1024;     ///< tokens, heading included: what is handed out
+  std::size_t child_size = 128;       ///< the same of what is searched; below parent_size
+  std::size_t max_heading_level = 6;  ///< 1 to 6; deeper headings are text
+  sentence_options sentences = {};
+  tokenizer tokens = {};
+  chunk_namer name = {};  ///< is asked for all parents first, so that a child's parent_id is known
+};
+
+namespace detail {
+
+/// The children of each parent: a chunk for each section in it, or its parts if it is no more than
+/// a piece of one. A single child would say what its parent says, and is left out.
+inline void write_children(chunk_builder& parents, chunk_builder& out,
+                           const std::vector<section>& sections) {
+  std::vector<chunk_builder::draft>& children = out.drafts();
+  for (std::size_t i = 0; i < parents.drafts().size(); ++i) {
+    const chunk_builder::draft& parent = parents.drafts()[i];
+    const std::size_t first = children.size();
+    if (parent.first_whole < parent.last_whole) {
+      write_sections(out, sections, false, parent.first_whole, parent.last_whole);
+    } else {
+      const chunk& own = parent.record;
+      place above;
+      above.heading = own.heading;
+      if (own.body != own.range) above.lines = {own.range.begin, own.body.begin};
+      above.section = parent.section;
+      out.write(above, own.body);
+    }
+    if (children.size() == first + 1) children.pop_back();
+    for (std::size_t child = first; child < children.size(); ++child) children[child].parent = i;
+  }
+}
+
+/// Each parent, then its children.
+[[nodiscard]] inline std::vector<chunk> interleave(std::vector<chunk> parents,
+                                                   std::vector<chunk> children) {
+  std::vector<chunk> all;
+  all.reserve(parents.size() + children.size());
+  auto next = children.begin();
+  for (chunk& parent : parents) {
+    const std::size_t at = all.size();
+    all.push_back(std::move(parent));
+    for (; next != children.end() && next->parent_id == all[at].id; ++next) {
+      all.push_back(std::move(*next));
+    }
+  }
+  return all;
+}
+
+}  // namespace detail
+
+/// Parents as by chunk_recursive at parent_size, with the same ids: the document, if it fits, else
+/// its sections or their parts. Inside each a child for every section, and for the parts of one
+/// that is longer than child_size, as by chunk_structure; together they cover their parent. A
+/// parent of one piece stands for itself, without children.
+///
+/// Search finds a child by its few words, and hands out its parent. Many matching children of one
+/// parent are one passage; how much unrelated text comes with it is parent_size.
+///
+/// returns  each parent before its children; a child's parent_id is its parent's id, a parent has
+///          none. Where they share an anchor, children are numbered on from the last parent
+/// cost     O(bytes + bytes of the chunks)
+///
+/// "# Page\n\n## A\n\nOne.\n\n## B\n\nTwo.\n" gives [0, 30) with the id doc#page and in it [8, 18)
+/// and [20, 30), doc#a and doc#b.
+[[nodiscard]] inline result<std::vector<chunk>> try_chunk_parent_child(
+    const document& source, const parent_child_options& options = {}) {
+  const detail::chunk_sizes large{.chunker = "chunk_parent_child",
+                                  .chunk_size = options.parent_size,
+                                  .max_heading_level = options.max_heading_level,
+                                  .size_name = "parent_size"};
+  const detail::chunk_sizes little{.chunker = "chunk_parent_child",
+                                   .chunk_size = options.child_size,
+                                   .max_heading_level = options.max_heading_level,
+                                   .size_name = "child_size"};
+  if (const auto sound = detail::check_sizes(large); !sound) return sound.failure();
+  if (const auto sound = detail::check_sizes(little); !sound) return sound.failure();
+  if (options.child_size >= options.parent_size) {
+    return error(errc::invalid_argument,
+                 "chunk_parent_child: child_size " + detail::text_of(options.child_size) +
+                     " must be below parent_size " + detail::text_of(options.parent_size));
+  }
+  return detail::guarded(errc::callback_failed, large.chunker, [&]() -> result<std::vector<chunk>> {
+    const auto sections = detail::sections_of(source.text, options.max_heading_level);
+    detail::chunk_builder above(source, large, options.tokens, options.sentences);
+    detail::chunk_builder below(source, little, options.tokens, options.sentences);
+    detail::write_sections(above, sections, true, 0, sections.size());
+    detail::write_children(above, below, sections);
+    detail::chunk_builder::id_register ids;
+    auto parents = above.finish(sections, options.name, ids);
+    if (!parents) return parents.failure();
+    auto children = below.finish(sections, options.name, ids, *parents);
+    if (!children) return children.failure();
+    return detail::interleave(std::move(*parents), std::move(*children));
+  });
+}
+[[nodiscard]] inline std::vector<chunk> chunk_parent_child(
+    const document& source, const parent_child_options& options = {}) {
+  return try_chunk_parent_child(source, options).value();
 }
 
 // =================================================================================================
@@ -4666,11 +5290,11 @@ void for_each_term(std::string_view text, const analysis_options& options, Visit
                                                              const analysis_options& options = {}) {
   const auto collect = [&](bool all) {
     std::vector<std::string> terms;
-    std::unordered_set<std::string> seen;
+    detail::key_set<std::string> seen;
     detail::for_each_word(text, [&](std::string_view word, byte_range) {
       if (!all && options.is_stop_word && options.is_stop_word(word)) return;
       std::string term = options.stem ? options.stem(word) : std::string(word);
-      if (!term.empty() && seen.insert(term).second) terms.push_back(std::move(term));
+      if (!term.empty() && seen.insert(term)) terms.push_back(std::move(term));
     });
     return terms;
   };
@@ -4713,7 +5337,19 @@ namespace detail {
 }
 
 /// What may not touch an identifier.
-[[nodiscard]] inline bool is_code_letter(char32_t c) { return c == '_' || is_letter_or_digit(c); }
+[[nodiscard]] inline bool is_code_letter(char32_t c) {
+  if (c == '_' || is_letter_or_digit(c)) return true;
+  if (c < 0x80) return false;
+  std::string folded;  // with ICU a circled letter folds to a letter
+  append_utf8(folded, c);
+  folded = fold(folded);
+  for (std::size_t at = 0; at < folded.size();) {
+    const code_point point = decode(folded, at);
+    if (is_letter_or_digit(point.value)) return true;
+    at += point.length;
+  }
+  return false;
+}
 
 [[nodiscard]] constexpr bool is_ascii_punctuation(char c) {
   return c > ' ' && c < 0x7F && !is_ascii_word(c);
@@ -4811,8 +5447,8 @@ class pattern_compiler {
     }
     if (!open_.empty()) return bad(open_.back().at, "opens a bracket that is never closed");
     if (steps_.empty()) {
-      return error(errc::invalid_argument,
-                   "identifier pattern " + in_quotes(pattern_) + ": is empty, expected a format");
+      return error(errc::invalid_argument, "identifier pattern " + in_quotes(pattern_) +
+                                               " is empty; expected a format such as PAY-###");
     }
     add(kind::accept);
     return std::move(steps_);
@@ -5085,9 +5721,9 @@ class identifier_finder {
   /// [15, 22).
   [[nodiscard]] std::vector<identifier_match> find(std::string_view text) const {
     std::vector<identifier_match> out;
-    std::unordered_set<std::string> seen;
+    detail::key_set<std::string> seen;
     for (identifier_match& match : find_all(text)) {
-      if (seen.insert(match.value).second) out.push_back(std::move(match));
+      if (seen.insert(match.value)) out.push_back(std::move(match));
     }
     return out;
   }
@@ -5177,10 +5813,12 @@ struct bm25_options {
 /// nothing changes any more but the scale, and the whole-number scores would run out of bits.
 [[nodiscard]] inline result<void> check_bm25(const bm25_options& options) {
   if (!detail::is_finite(options.k1) || options.k1 < 0.0 || options.k1 > 60.0) {
-    return error(errc::invalid_argument, "bm25_options: k1 must be a number from 0 to 60");
+    return error(errc::invalid_argument, "bm25_options: k1 " + detail::decimal_text(options.k1) +
+                                             " must be a number from 0 to 60");
   }
   if (!detail::is_finite(options.b) || options.b < 0.0 || options.b > 1.0) {
-    return error(errc::invalid_argument, "bm25_options: b must be a number from 0 to 1");
+    return error(errc::invalid_argument, "bm25_options: b " + detail::decimal_text(options.b) +
+                                             " must be a number from 0 to 1");
   }
   return {};
 }
@@ -5255,9 +5893,9 @@ inline constexpr unsigned score_bits = 20;
 /// The distinct ones of `terms`, in order of first use.
 [[nodiscard]] inline std::vector<std::string_view> distinct(std::span<const std::string> terms) {
   std::vector<std::string_view> out;
-  std::unordered_set<std::string_view> seen;
+  detail::key_set<std::string_view> seen;
   for (const std::string& term : terms) {
-    if (seen.insert(term).second) out.push_back(term);
+    if (seen.insert(term)) out.push_back(term);
   }
   return out;
 }
@@ -5347,7 +5985,37 @@ class term_index {
     return row;
   }
 
+  /// A chunk that holds a term, and how often.
+  struct posting {
+    std::uint32_t row = 0;
+    std::uint32_t count = 0;
+  };
+
+  /// Visits each term in byte order with its postings, rows rising: visit(std::string_view term,
+  /// std::span<const posting>). Cost: O(postings + terms log terms).
+  template <class Visit>
+  void for_each_list(Visit&& visit) const {
+    std::vector<const typename decltype(lists_)::value_type*> lists;
+    for (const auto& list : lists_) lists.push_back(&list);
+    std::sort(lists.begin(), lists.end(), [](auto* a, auto* b) { return a->first < b->first; });
+    for (const auto* list : lists) visit(std::string_view(list->first), std::span(list->second));
+  }
+
+  /// Adds rows at once, from whole posting lists: the lengths of the rows, then each list. True if
+  /// the list is one: a term that is new, rows that rise and exist, counts above 0.
+  void add_lengths(std::span<const std::uint32_t> lengths) {
+    lengths_.insert(lengths_.end(), lengths.begin(), lengths.end());
+  }
+  [[nodiscard]] bool add_list(std::string_view term, std::vector<posting> list) {
+    for (std::size_t i = 0; i < list.size(); ++i) {
+      if (list[i].count == 0 || list[i].row >= size()) return false;
+      if (i > 0 && list[i].row <= list[i - 1].row) return false;
+    }
+    return !list.empty() && lists_.emplace(std::string(term), std::move(list)).second;
+  }
+
   [[nodiscard]] std::size_t size() const noexcept { return lengths_.size(); }
+  [[nodiscard]] std::uint32_t length(std::uint32_t row) const { return lengths_[row]; }
   [[nodiscard]] const bm25_options& options() const noexcept { return options_; }
 
   /// N and the sum of lengths over the rows of `readable`. Cost: O(rows).
@@ -5434,9 +6102,14 @@ class term_index {
   /// How rare a term is among the readable rows, rounded as in scores. A term that none of them
   /// holds is the rarest of all, whether another row holds it or not. Cost: O(rows + its postings).
   [[nodiscard]] double idf(std::string_view term, const row_set& readable) const {
+    return idf(term, readable, statistics(readable));
+  }
+  /// The same, where the statistics of `readable` are at hand.
+  [[nodiscard]] double idf(std::string_view term, const row_set& readable,
+                           const length_statistics& corpus) const {
     const posting_list* list = find(term);
     const std::size_t n = list == nullptr ? 0 : count_readable(*list, readable);
-    return detail::from_units(idf_units(statistics(readable).chunk_count, n), detail::idf_bits);
+    return detail::from_units(idf_units(corpus.chunk_count, n), detail::idf_bits);
   }
 
   /// True if the row holds the term. Cost: O(log of the term's postings).
@@ -5455,10 +6128,6 @@ class term_index {
   }
 
  private:
-  struct posting {
-    std::uint32_t row = 0;
-    std::uint32_t count = 0;
-  };
   using posting_list = std::vector<posting>;  // rows rise
 
   [[nodiscard]] posting_list& list_to_extend(std::string_view term) {
@@ -5594,15 +6263,19 @@ class identifier_index {
   return hits;
 }
 // =================================================================================================
-// 10. Vector indexes: exact search
+// 10. Vector indexes: exact search, and IVF for large sets
 //
 // In   one vector per row (4); the rows this search may look at.        Out   hits, best first.
 //
 //   hits = the k allowed rows with the largest score;  ties: the smaller row
 //
-// Every allowed row is compared, so the answer is exact: always min(k, allowed rows that have a
-// vector) hits, never a made-up one. The set of rows is tested inside the scan. Cutting to k first
-// and testing afterwards would return too few hits, and their number would tell what is hidden.
+// flat_index compares every allowed row, so its answer is exact: always min(k, allowed rows that
+// have a vector) hits, never a made-up one. The set of rows is tested inside the scan. Cutting to k
+// first and testing afterwards would return too few hits, and their number would tell what is
+// hidden.
+//
+// ivf_index sorts the rows into lists by direction and reads the lists nearest to the question
+// only. It is faster and may miss a row whose list it did not read; it still gives as many hits.
 // =================================================================================================
 
 /// A row and how alike it is to the question.
@@ -5617,15 +6290,15 @@ namespace detail {
   return a.score != b.score ? a.score > b.score : a.row < b.row;
 }
 
-/// The k best of any number of hits that are offered in rising order of rows. Holds 2k hits at
-/// most: when they are full, the worse half goes, and a bar rises that later hits must pass.
+/// The k best of any number of hits, offered in any order. Holds 2k hits at most: when they are
+/// full, the worse half goes, and a bar rises that later hits must pass.
 /// Cost: O(1) amortised per offer.
 class best_hits {
  public:
   explicit best_hits(std::size_t k) : k_(k) {}
 
   void offer(vector_hit hit) {
-    if (bar_ && hit.score <= *bar_) return;  // at an equal score the earlier row wins
+    if (bar_ && !scores_before(hit, *bar_)) return;
     hits_.push_back(hit);
     if (hits_.size() == 2 * k_) drop_worse_half();
   }
@@ -5640,14 +6313,28 @@ class best_hits {
   void drop_worse_half() {
     const auto last_kept = hits_.begin() + static_cast<std::ptrdiff_t>(k_ - 1);
     std::nth_element(hits_.begin(), last_kept, hits_.end(), scores_before);
-    bar_ = last_kept->score;
+    bar_ = *last_kept;
     hits_.resize(k_);
   }
 
   std::size_t k_;
-  std::optional<float> bar_;  // score of the k-th best so far; none until k hits were held
+  std::optional<vector_hit> bar_;  // the k-th best so far; none until 2k hits were held
   std::vector<vector_hit> hits_;
 };
+
+/// Can an index of this dimension (0: none yet) be asked this? `index` opens the sentence.
+[[nodiscard]] inline result<void> check_question(const std::string& index,
+                                                 std::span<const float> question, std::size_t k,
+                                                 std::size_t dimension) {
+  if (k == 0) return error(errc::invalid_argument, index + ": k 0 must be at least 1");
+  if (dimension != 0 && question.size() != dimension) {
+    return error(errc::dimension_mismatch, index + ": question has " + text_of(question.size()) +
+                                               " numbers, the index holds " + text_of(dimension));
+  }
+  const std::size_t bad = first_not_finite(question);
+  if (bad == question.size()) return {};
+  return error(errc::not_finite, index + ": question: " + not_finite_text(bad, question.size()));
+}
 
 }  // namespace detail
 
@@ -5714,7 +6401,8 @@ class flat_index {
   [[nodiscard]] result<std::vector<vector_hit>> try_search(std::span<const float> question,
                                                            std::size_t k,
                                                            const row_set& among) const {
-    if (const auto checked = checked_question(question, k); !checked) return checked.failure();
+    const auto checked = detail::check_question("flat_index", question, k, dimension_);
+    if (!checked) return checked.failure();
     std::vector<float> wanted(question.begin(), question.end());
     if (measure_ == metric::cosine && !normalise(wanted)) return std::vector<vector_hit>{};
 
@@ -5757,20 +6445,6 @@ class flat_index {
                      (dimension_ == 0 ? "at least 1" : detail::text_of(dimension_)));
   }
 
-  [[nodiscard]] result<void> checked_question(std::span<const float> question,
-                                              std::size_t k) const {
-    if (k == 0) return error(errc::invalid_argument, "flat_index: k 0 must be at least 1");
-    if (dimension_ != 0 && question.size() != dimension_) {
-      return error(errc::dimension_mismatch,
-                   "flat_index: question has " + detail::text_of(question.size()) +
-                       " numbers, the index holds " + detail::text_of(dimension_));
-    }
-    const std::size_t bad = detail::first_not_finite(question);
-    if (bad == question.size()) return {};
-    return error(errc::not_finite,
-                 "flat_index: question: " + detail::not_finite_text(bad, question.size()));
-  }
-
   /// Appends a row: these numbers, or zeros for none.
   std::uint32_t append(const std::vector<float>& stored, bool found) {
     if (dimension_ == 0) dimension_ = stored.size();
@@ -5787,6 +6461,366 @@ class flat_index {
   std::vector<float> values_;  // size() x dimension, row after row
   std::vector<bool> present_;  // does row i have a vector that can be found?
 };
+
+// ---- IVF ----------------------------------------------------------------------------------------
+//
+//   train    k-means: put each vector into the list of the nearest centroid, move each centroid to
+//            the mean direction of its list, and again
+//   search   read the lists of the nearest centroids; a filter that leaves few rows reads further
+//
+// The name: an inverted file, which leads from a centroid to the rows around it as an inverted
+// index leads from a word to the chunks that hold it.
+//
+// Source   Sivic and Zisserman, Video Google, ICCV 2003; Dhillon and Modha, Concept decompositions,
+//          Machine Learning 42, 2001 (spherical k-means).
+
+/// How an ivf_index divides its rows and how much of them it reads.
+struct ivf_options {
+  /// How many lists; 0: the square root of the number of vectors, rounded. Never more than vectors,
+  /// and 1 is exact search. Four times the root takes four times the training and reads about half
+  /// the rows for the same recall.
+  std::size_t lists = 0;
+  std::size_t probes = 16;      ///< lists read at least, 1 or more; all of them: exact search
+  std::uint64_t seed = 1;       ///< of the training: the same seed and rows give the same lists
+  std::size_t iterations = 10;  ///< rounds of k-means; 0: lists around vectors drawn at random
+  /// Vectors that k-means looks at: this many times the lists, 1 or more. Few: faster training and
+  /// worse lists.
+  std::size_t sample_per_list = 256;
+};
+
+/// What a search in lists found, and how much it read.
+struct ivf_result {
+  std::vector<vector_hit> hits = {};  ///< best first
+  std::size_t lists_read = 0;
+  std::size_t rows_compared = 0;  ///< allowed rows in these lists
+};
+
+namespace detail {
+
+[[nodiscard]] inline result<void> check_ivf(const ivf_options& options) {
+  if (options.probes == 0) {
+    return error(errc::invalid_argument, "ivf_index: probes 0 must be at least 1");
+  }
+  if (options.sample_per_list == 0) {
+    return error(errc::invalid_argument, "ivf_index: sample_per_list 0 must be at least 1");
+  }
+  return {};
+}
+
+/// Directions in one block, list after list. A zero direction stands for rows that cancel out.
+struct centroid_block {
+  std::size_t dimension = 0;
+  std::vector<float> values = {};
+
+  [[nodiscard]] std::size_t size() const { return dimension == 0 ? 0 : values.size() / dimension; }
+  [[nodiscard]] std::span<const float> operator[](std::size_t list) const {
+    return std::span(values).subspan(list * dimension, dimension);
+  }
+  /// Puts the direction of a vector in the place of a list's centroid; a zero vector changes
+  /// nothing.
+  void set_direction(std::size_t list, std::span<const float> vector) {
+    std::vector<float> direction(vector.begin(), vector.end());
+    if (!normalise(direction)) return;
+    std::copy(direction.begin(), direction.end(),
+              values.begin() + static_cast<std::ptrdiff_t>(list * dimension));
+  }
+  /// The list whose centroid lies nearest in direction; ties: the smaller list.
+  [[nodiscard]] std::uint32_t nearest(std::span<const float> vector) const {
+    vector_hit best{0, finite_dot(vector, (*this)[0])};
+    for (std::uint32_t list = 1; list < size(); ++list) {
+      const vector_hit next{list, finite_dot(vector, (*this)[list])};
+      if (scores_before(next, best)) best = next;
+    }
+    return best.row;
+  }
+};
+
+/// Draws `count` of the rows without repeats: the first steps of a shuffle.
+[[nodiscard]] inline std::vector<std::uint32_t> draw_rows(std::vector<std::uint32_t> rows,
+                                                          std::size_t count,
+                                                          random_source& random) {
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::size_t other = i + static_cast<std::size_t>(random.below(rows.size() - i));
+    std::swap(rows[i], rows[other]);
+  }
+  rows.resize(count);
+  return rows;
+}
+
+/// One round of k-means: each centroid becomes the mean direction of the sampled rows nearest to
+/// it. One without rows starts again from a sampled row; drawn at random, that lies most likely in
+/// a large list, which is then split.
+inline void improve_centroids(centroid_block& centroids, const flat_index& index,
+                              std::span<const std::uint32_t> sample, random_source& random) {
+  const std::size_t dimension = centroids.dimension;
+  std::vector<double> sums(centroids.values.size());
+  std::vector<std::size_t> counts(centroids.size());
+  for (std::uint32_t at : sample) {
+    const std::span<const float> row = index.row(at);
+    const std::uint32_t list = centroids.nearest(row);
+    const double length = std::sqrt(dot_in_double(row, row));
+    ++counts[list];
+    if (length <= 0) continue;
+    double* sum = &sums[list * dimension];
+    for (std::size_t i = 0; i < dimension; ++i) sum[i] += static_cast<double>(row[i]) / length;
+  }
+  std::vector<float> mean(dimension);
+  for (std::size_t list = 0; list < counts.size(); ++list) {
+    if (counts[list] == 0) {
+      const auto drawn = static_cast<std::size_t>(random.below(sample.size()));
+      centroids.set_direction(list, index.row(sample[drawn]));
+      continue;
+    }
+    for (std::size_t i = 0; i < dimension; ++i) {
+      mean[i] = static_cast<float>(sums[list * dimension + i] / static_cast<double>(counts[list]));
+    }
+    centroids.set_direction(list, mean);
+  }
+}
+
+}  // namespace detail
+
+/// The rows of a flat_index, sorted into lists by direction (an inverted file). Searching reads the
+/// lists nearest to the question and is const: any number of threads may search at once. Rows do
+/// not come and go one by one; after a change it is trained anew.
+///
+/// Under inner_product lists are formed by direction too, so long vectors are missed more easily.
+/// The lists follow from all rows, so which hits are missed may depend on rows that are not
+/// allowed; the hits themselves never are such rows.
+class ivf_index {
+ public:
+  explicit ivf_index(ivf_options options = {}) : options_(options) {}
+
+  /// Divides the rows of an index into lists and copies them. Rows without a vector are in no list.
+  /// A list that stays empty is dropped, so that lists() may be fewer than asked for.
+  ///
+  /// errors  invalid_argument: probes or sample_per_list 0; what was trained before then stays
+  /// cost    O((sample x iterations + rows) x lists x dimension); memory: the rows once more, and
+  ///         4 bytes a row
+  [[nodiscard]] result<void> try_train(const flat_index& rows) {
+    if (const auto checked = detail::check_ivf(options_); !checked) return checked.failure();
+    std::vector<std::uint32_t> present;
+    for (std::uint32_t at = 0; at < rows.size(); ++at) {
+      if (rows.has_vector(at)) present.push_back(at);
+    }
+    ivf_index next(options_);
+    next.measure_ = rows.measure();
+    next.size_ = rows.size();
+    next.centroids_.dimension = rows.dimension();
+    next.trained_ = true;
+    if (!present.empty()) {
+      next.find_centroids(rows, present);
+      next.fill_lists(rows, present);
+    }
+    *this = std::move(next);
+    return {};
+  }
+  void train(const flat_index& rows) { try_train(rows).value(); }
+
+  /// The k rows of `among` that are closest to the question, of those in the lists it reads.
+  ///
+  /// Reads `probes` lists, nearest first. Where the filter takes rows away it reads on until it has
+  /// compared as many allowed rows as stand in those lists, and k at least, or all lists are read:
+  /// so a filter does not thin out what is compared, and there are always min(k, allowed rows with
+  /// a vector) hits.
+  ///
+  /// question   dimension() finite numbers
+  /// k          at least 1
+  /// probes     0: as in the options; lists() or more: bit for bit what flat_index gives
+  /// returns    score descending, then row ascending; the scores are those of flat_index
+  /// errors     invalid_argument (not trained, k 0), dimension_mismatch, not_finite
+  /// cost       O(lists x dimension + rows in the lists read + rows compared x dimension)
+  [[nodiscard]] result<ivf_result> try_search(std::span<const float> question, std::size_t k,
+                                              const row_set& among, std::size_t probes = 0) const {
+    if (!trained_) {
+      return error(errc::invalid_argument, "ivf_index: not trained; call train before search");
+    }
+    const auto checked = detail::check_question("ivf_index", question, k, dimension());
+    if (!checked) return checked.failure();
+    std::vector<float> wanted(question.begin(), question.end());
+    if (measure_ == metric::cosine && !normalise(wanted)) return ivf_result{};
+
+    const std::vector<vector_hit> order = lists_by_distance(wanted);
+    probes = (std::min)(probes == 0 ? options_.probes : probes, lists());
+    std::size_t enough = 0;  // rows that a search without a filter would compare
+    for (std::size_t i = 0; i < probes; ++i) enough += list_size(order[i].row);
+    enough = (std::max)(enough, k);
+
+    ivf_result found;
+    detail::best_hits best((std::min)(k, size()));
+    for (const vector_hit& list : order) {
+      if (found.lists_read >= probes && found.rows_compared >= enough) break;
+      found.rows_compared += read_list(list.row, wanted, among, best);
+      ++found.lists_read;
+    }
+    found.hits = best.take();
+    return found;
+  }
+  [[nodiscard]] ivf_result search(std::span<const float> question, std::size_t k,
+                                  const row_set& among, std::size_t probes = 0) const {
+    return try_search(question, k, among, probes).value();
+  }
+
+  /// The rows of a list in rising order; every row with a vector is in one list.
+  [[nodiscard]] std::span<const std::uint32_t> list(std::size_t number) const {
+    return std::span(row_ids_).subspan(begins_[number], list_size(number));
+  }
+  [[nodiscard]] bool trained() const noexcept { return trained_; }
+  [[nodiscard]] std::size_t lists() const { return centroids_.size(); }
+  [[nodiscard]] std::size_t size() const noexcept { return size_; }  ///< with rows in no list
+  [[nodiscard]] std::size_t dimension() const noexcept { return centroids_.dimension; }
+  [[nodiscard]] metric measure() const noexcept { return measure_; }
+  [[nodiscard]] const ivf_options& options() const noexcept { return options_; }
+
+ private:
+  [[nodiscard]] std::size_t list_size(std::size_t number) const {
+    return begins_[number + 1] - begins_[number];
+  }
+
+  void find_centroids(const flat_index& rows, const std::vector<std::uint32_t>& present) {
+    const std::size_t all = present.size();
+    const auto root = static_cast<std::size_t>(std::lround(std::sqrt(static_cast<double>(all))));
+    const std::size_t count = (std::min)(options_.lists == 0 ? root : options_.lists, all);
+    const std::size_t wanted = options_.sample_per_list;
+    const std::size_t sampled = wanted > all / count ? all : count * wanted;
+
+    detail::random_source random(options_.seed);
+    const std::vector<std::uint32_t> sample = detail::draw_rows(present, sampled, random);
+    centroids_.values.resize(count * rows.dimension());
+    for (std::size_t list = 0; list < count; ++list) {
+      centroids_.set_direction(list, rows.row(sample[list]));
+    }
+    for (std::size_t round = 0; round < options_.iterations; ++round) {
+      detail::improve_centroids(centroids_, rows, sample, random);
+    }
+  }
+
+  /// Copies the rows in the order of their lists, within a list in rising order.
+  void fill_lists(const flat_index& rows, const std::vector<std::uint32_t>& present) {
+    std::vector<std::uint32_t> list_of(present.size());
+    std::vector<std::size_t> counts(lists());
+    for (std::size_t i = 0; i < present.size(); ++i) {
+      list_of[i] = centroids_.nearest(rows.row(present[i]));
+      ++counts[list_of[i]];
+    }
+    drop_empty_lists(counts, list_of);
+    std::vector<std::size_t> next = begins_;  // where the next row of each list goes
+    row_ids_.resize(present.size());
+    values_.resize(present.size() * dimension());
+    for (std::size_t i = 0; i < present.size(); ++i) {
+      const std::size_t place = next[list_of[i]]++;
+      const std::span<const float> row = rows.row(present[i]);
+      row_ids_[place] = present[i];
+      std::copy(row.begin(), row.end(),
+                values_.begin() + static_cast<std::ptrdiff_t>(place * dimension()));
+    }
+  }
+
+  /// Numbers the lists that hold rows anew, and lays down where each begins.
+  void drop_empty_lists(const std::vector<std::size_t>& counts,
+                        std::vector<std::uint32_t>& list_of) {
+    std::vector<std::uint32_t> number_of(counts.size());
+    detail::centroid_block kept{dimension(), {}};
+    begins_ = {0};
+    for (std::size_t list = 0; list < counts.size(); ++list) {
+      if (counts[list] == 0) continue;
+      number_of[list] = static_cast<std::uint32_t>(kept.size());
+      const std::span<const float> direction = centroids_[list];
+      kept.values.insert(kept.values.end(), direction.begin(), direction.end());
+      begins_.push_back(begins_.back() + counts[list]);
+    }
+    for (std::uint32_t& list : list_of) list = number_of[list];
+    centroids_ = std::move(kept);
+  }
+
+  /// All lists, the nearest first; ties: the smaller list.
+  [[nodiscard]] std::vector<vector_hit> lists_by_distance(std::span<const float> wanted) const {
+    std::vector<vector_hit> order;
+    order.reserve(lists());
+    for (std::uint32_t list = 0; list < lists(); ++list) {
+      order.push_back({list, detail::finite_dot(wanted, centroids_[list])});
+    }
+    std::sort(order.begin(), order.end(), detail::scores_before);
+    return order;
+  }
+
+  /// Offers the allowed rows of a list and returns how many they were.
+  std::size_t read_list(std::size_t number, std::span<const float> wanted, const row_set& among,
+                        detail::best_hits& best) const {
+    std::size_t compared = 0;
+    for (std::size_t place = begins_[number]; place < begins_[number + 1]; ++place) {
+      if (!among.contains(row_ids_[place])) continue;
+      const auto row = std::span(values_).subspan(place * dimension(), dimension());
+      best.offer({row_ids_[place], detail::finite_dot(wanted, row)});
+      ++compared;
+    }
+    return compared;
+  }
+
+  ivf_options options_;
+  metric measure_ = metric::cosine;
+  bool trained_ = false;
+  std::size_t size_ = 0;
+  detail::centroid_block centroids_;
+  std::vector<std::size_t> begins_;     // of list i in the two blocks below, and one end
+  std::vector<std::uint32_t> row_ids_;  // list after list
+  std::vector<float> values_;           // the same rows' numbers, bit for bit as in the flat_index
+};
+
+/// How much of the exact answer an ivf_index finds, averaged over questions.
+struct recall_report {
+  double recall = 1;      ///< share of the exact hits that were found, or others as close; 0 to 1
+  double lists_read = 0;  ///< a question
+  double rows_compared = 0;  ///< a question; exact search compares all allowed rows
+};
+
+/// Asks both indexes the same questions and compares: the one call that says whether `probes` is
+/// enough for one's own data. A hit counts as found if it scores no less than the last exact hit:
+/// of equal scores neither is better.
+///
+/// lists, exact   trained from the same rows
+/// k, among       of each search
+/// probes         0: as in the options
+/// errors         invalid_argument: not trained, k 0, or indexes of different size, dimension or
+///                measure; those of the searches
+/// cost           that of both searches for each question
+[[nodiscard]] inline result<recall_report> try_measure_recall(
+    const ivf_index& lists, const flat_index& exact, std::span<const std::vector<float>> questions,
+    std::size_t k, const row_set& among, std::size_t probes = 0) {
+  if (lists.trained() && (lists.size() != exact.size() || lists.dimension() != exact.dimension() ||
+                          lists.measure() != exact.measure())) {
+    return error(errc::invalid_argument,
+                 "measure_recall: the lists were trained from other rows: " +
+                     detail::text_of(lists.size()) + " of " + detail::text_of(lists.dimension()) +
+                     " numbers; the exact index holds " + detail::text_of(exact.size()) + " of " +
+                     detail::text_of(exact.dimension()) + ", or has another measure");
+  }
+  recall_report report;
+  std::size_t wanted = 0;
+  std::size_t found = 0;
+  for (const std::vector<float>& question : questions) {
+    const auto some = lists.try_search(question, k, among, probes);
+    if (!some) return some.failure();
+    const auto truth = exact.try_search(question, k, among);
+    if (!truth) return truth.failure();
+    wanted += truth->size();
+    for (const vector_hit& hit : some->hits) found += hit.score >= truth->back().score ? 1U : 0U;
+    report.lists_read += static_cast<double>(some->lists_read);
+    report.rows_compared += static_cast<double>(some->rows_compared);
+  }
+  if (wanted > 0) report.recall = static_cast<double>(found) / static_cast<double>(wanted);
+  if (!questions.empty()) {
+    report.lists_read /= static_cast<double>(questions.size());
+    report.rows_compared /= static_cast<double>(questions.size());
+  }
+  return report;
+}
+[[nodiscard]] inline recall_report measure_recall(const ivf_index& lists, const flat_index& exact,
+                                                  std::span<const std::vector<float>> questions,
+                                                  std::size_t k, const row_set& among,
+                                                  std::size_t probes = 0) {
+  return try_measure_recall(lists, exact, questions, k, among, probes).value();
+}
 
 // =================================================================================================
 // 11. Fusion: several ranked lists become one, by rank alone
@@ -5819,32 +6853,6 @@ struct fused_hit {
 };
 
 namespace detail {
-
-/// A number for a sentence, in any locale: 0.5 -> "0.5", -3 -> "-3", 2e300 -> "2e300". Six digits
-/// after the point at most.
-[[nodiscard]] inline std::string decimal_text(double value) {
-  const bool negative = value < 0;
-  if (!is_finite(value)) {
-    std::uint64_t bits = 0;
-    std::memcpy(&bits, &value, sizeof bits);
-    if ((bits & 0x000FFFFFFFFFFFFFU) != 0) return "NaN";
-    return (bits >> 63) != 0 ? "-infinity" : "infinity";
-  }
-  double rest = negative ? -value : value;
-  int exponent = 0;
-  if (rest >= 1e12) {
-    for (; rest >= 10; rest /= 10) ++exponent;
-  } else if (rest > 0 && rest < 1e-4) {
-    for (; rest < 1; rest *= 10) --exponent;
-  }
-  const auto millionths = static_cast<std::uint64_t>(rest * 1e6 + 0.5);
-  std::string out = (negative ? "-" : "") + std::to_string(millionths / 1000000);
-  if (millionths % 1000000 != 0) {
-    const std::string digits = std::to_string(1000000 + millionths % 1000000);
-    out += '.' + digits.substr(1, digits.find_last_not_of('0'));
-  }
-  return exponent == 0 ? out : out + 'e' + std::to_string(exponent);
-}
 
 [[nodiscard]] inline result<void> check_fusion(const fusion_options& options, std::size_t lists) {
   const auto refuse = [](const std::string& sentence) {
@@ -5927,7 +6935,9 @@ template <class Id, class Hash>
     scratch.push_back(weight / (k + static_cast<double>(ranks[list])));
   }
   std::sort(scratch.begin(), scratch.end(), std::greater<>());
-  return std::accumulate(scratch.begin(), scratch.end(), 0.0);
+  double sum = 0;
+  for (const double each : scratch) sum += each;
+  return sum;
 }
 
 }  // namespace detail
@@ -6144,7 +7154,7 @@ struct rerank_task {
 //
 // In   ranked passages, byte ranges of documents.      Out   what stays; why each other one went.
 //
-//   overlaps -> cap per document -> (rerank) -> page -> token budget
+//   parents -> overlaps -> cap per document -> (rerank) -> page -> token budget
 //
 // Each step is one walk from the best passage to the worst. It drops and never reorders, so that
 // what stands further down moves up into a freed place, and whatever is dropped is dropped by one
@@ -6230,6 +7240,61 @@ inline void note_drop(std::vector<drop>* dropped, const selection_item& item, dr
 [[nodiscard]] inline std::size_t shared_bytes(byte_range a, byte_range b) {
   return length_of({(std::max)(a.begin, b.begin), (std::min)(a.end, b.end)});
 }
+
+}  // namespace detail
+
+/// A passage after the collapse, and the ranked items that it stands for.
+struct collapsed_item {
+  selection_item item = {};
+  std::vector<std::size_t> from = {};  ///< places in the ranked list, best first, at least one
+};
+
+/// Puts a parent in the place of the best of its children; the others are dropped.
+///
+/// items    best first
+/// parents  one per item: the parent that shall stand for it, or null where it stands for itself.
+///          Whether the reader may see the parent, and whether it is too large, is decided before
+/// dropped  if given, receives the drops in their order
+/// returns  what stays, in the order of the best children
+/// errors   invalid_argument: another count of parents than of items
+/// cost     O(n) expected
+///
+/// a1, b1, a2 with the parents A, B, A give A (for a1 and a2), B (for b1).
+[[nodiscard]] inline result<std::vector<collapsed_item>> try_collapse_to_parents(
+    std::span<const selection_item> items, std::span<const selection_item* const> parents,
+    std::vector<drop>* dropped = nullptr) {
+  if (items.size() != parents.size()) {
+    return error(errc::invalid_argument, "collapse_to_parents: " + detail::text_of(parents.size()) +
+                                             " parents for " + detail::text_of(items.size()) +
+                                             " items; one each was expected");
+  }
+  std::vector<collapsed_item> kept;
+  std::unordered_map<std::string_view, std::size_t> place_of_parent;
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    if (parents[i] == nullptr) {
+      kept.push_back({items[i], {i}});
+      continue;
+    }
+    const auto [place, is_new] = place_of_parent.try_emplace(parents[i]->id, kept.size());
+    if (is_new) {
+      kept.push_back({*parents[i], {i}});
+      continue;
+    }
+    collapsed_item& parent = kept[place->second];
+    detail::note_drop(dropped, items[i], drop_stage::parent,
+                      "its parent " + parent.item.id + " stands at the place of " +
+                          items[parent.from.front()].id);
+    parent.from.push_back(i);
+  }
+  return kept;
+}
+[[nodiscard]] inline std::vector<collapsed_item> collapse_to_parents(
+    std::span<const selection_item> items, std::span<const selection_item* const> parents,
+    std::vector<drop>* dropped = nullptr) {
+  return try_collapse_to_parents(items, parents, dropped).value();
+}
+
+namespace detail {
 
 /// Where a passage begins. Passages of one revision of one document stand together, by first byte.
 struct passage_start {
@@ -6453,13 +7518,21 @@ class kept_passages {
 //
 // In   documents with their chunks; questions with a scope.      Out   answers.
 //
-//   question -> lexical leg, dense leg (inside the scope) -> recheck -> fusion -> overlap dedupe
-//            -> cap per document -> rerank -> offset, limit, token budget -> recheck -> passages
+//   question -> lexical leg, dense leg (inside the scope) -> recheck -> fusion -> parents
+//            -> overlap dedupe -> cap per document -> rerank -> offset, limit, token budget
+//            -> recheck -> passages -> neighbours
+//
+// A parent is a chunk that another chunk of its document names as its parent. It is stored but not
+// searched: no terms, codes or vector of it are in any index, and no statistics count it. When its
+// children are found it may stand for them, if the reader may see it and every child in it. To a
+// reader who may not, there is no parent: neither a passage nor a trace names it.
 //
 // A search reads one immutable state that it pins at its start: text, terms, codes, vectors and
 // access records of one moment. An update prepares everything beside it (the embedder runs here),
 // then publishes a new state by one pointer; when it fails, the old state simply stays.
 // User code (embedder, reranker, permission source, counters, stemmers) runs under no lock.
+// The embedder belongs to the state, so that vectors and questions change to another model in the
+// same step, and a pinned state keeps the model of its vectors.
 //
 // The longest section: it holds the one place where all the others meet, updates first, then the
 // stages of a search in the order in which they run, then the two public classes.
@@ -6491,18 +7564,22 @@ struct evidence {
 /// One question and how it is to be searched.
 struct query {
   std::string text = {};
-  std::optional<embedding> vector = {};           ///< of the question; none: the embedder makes it
-  search_mode mode = search_mode::automatic;      ///< hybrid if the question has a vector
-  std::size_t limit = 12;                         ///< passages wanted, at least 1
-  std::size_t offset = 0;                         ///< passages that earlier pages held
-  std::size_t depth = 100;                        ///< candidates of each leg, whatever the limit
-  std::size_t per_document = 2;                   ///< candidates of one document, at least 1
+  std::optional<embedding> vector = {};       ///< of the question; none: the embedder makes it
+  search_mode mode = search_mode::automatic;  ///< hybrid if the question has a vector
+  std::size_t limit = 12;                     ///< passages wanted, at least 1
+  std::size_t offset = 0;                     ///< passages that earlier pages held
+  std::size_t depth = 100;       ///< candidates of each leg; limit + offset beyond it find no more
+  std::size_t per_document = 2;  ///< candidates of one document, at least 1
   std::optional<double> overlap_threshold = 0.5;  ///< shared part that makes a repeat; none: off
   std::optional<std::size_t> token_budget = {};   ///< of all passages together; none: no budget
   bool fill_budget = false;                       ///< go on past a passage that does not fit
   fusion_options fusion = {};                     ///< weights: none, or lexical and dense
-  bool exact_first = true;  ///< chunks that hold a code of the question lead the lexical list
-  reranker rerank = {};     ///< its window is the shortlist
+  bool exact_first = true;       ///< chunks that hold a code of the question lead the lexical list
+  bool collapse_parents = true;  ///< a readable parent stands for its children; rerankers see it
+  std::optional<std::size_t> max_parent_tokens = {};  ///< a larger parent leaves its children;
+                                                      ///< none: token_budget alone bounds it
+  std::size_t neighbours = 0;  ///< chunks before and after each passage to add, see neighbour
+  reranker rerank = {};        ///< its window is the shortlist
   std::optional<std::chrono::milliseconds> time_limit =
       {};                                 ///< of the whole search; bounds the rerank
   std::chrono::milliseconds reserve{20};  ///< of time_limit, kept for the steps after the rerank
@@ -6533,6 +7610,9 @@ struct candidate_trace {
   bool exact_match = false;
   std::optional<double> lexical_score = {}, similarity = {}, rerank_score = {};
   double fused_score = 0;
+  std::string parent = {};       ///< the parent that stands for it; empty: it stands for itself
+  std::string parent_note = {};  ///< why its readable parent does not, such as "parent P has 900
+                                 ///< tokens, more than 300"
 };
 
 /// What the reader may know of his search: it speaks of readable chunks only.
@@ -6559,7 +7639,17 @@ struct operator_trace {
   std::size_t readable = 0;     ///< by the records, before the recheck
   std::vector<permission_check> checks = {};
   std::vector<std::string> failures = {};  ///< of the permission source and the reranker
+  std::vector<std::string> parents = {};   ///< why children were shown instead of a parent
   stage_timings timings = {};
+};
+
+/// A chunk that stands beside a passage: in the same document, under the same headings, and in the
+/// same parent or, like the passage, in none that the reader may see. It passed the same checks. It
+/// is given once, and not if it is a passage of the answer itself; it changes no passage's place
+/// and takes only what the passages leave of the token budget.
+struct neighbour {
+  std::string of;             ///< id of the passage
+  permitted_passage passage;  ///< its ranks are those it had as a candidate; 0: it was none
 };
 
 /// What a search found.
@@ -6567,6 +7657,7 @@ struct answer {
   search_status status = search_status::ok;
   std::vector<std::string> notes = {};  ///< why a stage was left out, or why nothing could be found
   std::vector<permitted_passage> passages = {};  ///< best first
+  std::vector<neighbour> neighbours = {};        ///< in the passages' order, then in the document's
   search_mode mode = search_mode::lexical;       ///< what ran
   rerank_status reranking = rerank_status::off;
   evidence signals = {};
@@ -6583,9 +7674,16 @@ struct update_report {
   std::size_t reused = 0;     ///< vectors kept because model and input bytes are the same
 };
 
+/// What a change to another model did.
+struct migration_report {
+  std::size_t chunks = 0;    ///< searched chunks, each of which the new model has embedded now
+  std::size_t embedded = 0;  ///< inputs that the new embedder was given
+  std::size_t reused = 0;    ///< inputs that an earlier attempt, which failed, had finished
+};
+
 /// How a retriever works. Callbacks may be called from any thread that searches or updates.
 struct retriever_options {
-  embedder embed = {};                             ///< empty: lexical search only
+  embedder embed = {};  ///< to begin with, see migrate; empty: lexical search only
   const permission_source* permissions = nullptr;  ///< outlives the retriever; none: nobody reads
   std::vector<std::string> identifiers = {};       ///< formats of codes, such as "PAY-###"
   std::function<std::vector<std::string>(std::string_view)> find_identifiers =
@@ -6595,8 +7693,11 @@ struct retriever_options {
   bm25_options bm25 = {};
   search_text_options search_text = {};
   metric similarity = metric::cosine;
+  std::optional<ivf_options> ivf = {};  ///< none: exact search; else every update trains anew
+  std::size_t ivf_from = 10000;         ///< chunks; a tenant with fewer is searched exactly
   statistics_of statistics = statistics_of::reader;
-  std::function<void(const operator_trace&)> on_search = {};  ///< after every search
+  std::function<void(const operator_trace&)> on_search =
+      {};  ///< after every search with valid options
 };
 
 namespace detail {
@@ -6612,9 +7713,11 @@ struct stored_chunk {
   chunk record;
   std::vector<std::string> terms;
   std::vector<stored_code> codes;
-  std::vector<float> vector;     // empty: none
-  bool supplied = false;         // the vector came with the chunk; it is not reused for others
-  std::uint64_t input_hash = 0;  // of search_text, the embedder's input
+  std::vector<float> vector;         // empty: none
+  bool supplied = false;             // the vector came with the chunk; it is not reused for others
+  std::uint64_t input_hash = 0;      // of search_text, the embedder's input
+  std::vector<std::string> brought;  // the codes that came with it
+  std::size_t first_line = 1, last_line = 1;  // from 1
 };
 
 struct stored_document {
@@ -6629,6 +7732,18 @@ struct stored_document {
   return hash;
 }
 
+inline constexpr std::uint32_t no_row = 0xFFFFFFFFU;
+
+/// Which row lies in which, one level deep, and which stands beside which.
+struct family_rows {
+  std::vector<std::uint32_t> parent_of;                             // by row; no_row: none
+  std::map<std::uint32_t, std::vector<std::uint32_t>> children_of;  // of parents alone, rising
+
+  std::vector<std::vector<std::uint32_t>> rows_of_document;  // by first byte, then by row
+
+  [[nodiscard]] bool is_parent(std::uint32_t row) const { return children_of.contains(row); }
+};
+
 /// The searchable content of one tenant: immutable. Rows stand in byte order of the chunk ids, so
 /// that "the smaller row wins" is "the smaller id wins" in every index.
 struct tenant_content {
@@ -6642,7 +7757,9 @@ struct tenant_content {
   term_index terms;
   identifier_index codes;
   flat_index vectors;
+  std::optional<ivf_index> lists;  // of the same vectors; none: search is exact
   std::unordered_map<std::uint64_t, std::uint32_t> row_of_input;  // where a vector can be reused
+  family_rows families;
 
   [[nodiscard]] const stored_document& document_of(std::uint32_t row) const {
     return *documents[rows[row].document];
@@ -6690,6 +7807,75 @@ struct index_state {
   std::map<std::string, tenant_state, std::less<>> tenants;
   std::size_t dimension = 0;  // of every vector; 0: there is none yet
   std::uint64_t number = 0;   // grows by one with each publication
+  // The model of every vector, and of questions; never null.
+  std::shared_ptr<const embedder> model = std::make_shared<const embedder>();
+};
+
+/// Vectors of the model that the retriever is on its way to, by the embedder's exact input: what an
+/// attempt that failed had finished, the next one need not do again.
+class migration_vectors {
+ public:
+  /// Starts an attempt; false if another one runs. Keeps what is of the same model and dimension.
+  [[nodiscard]] bool begin(const embedder& next) {
+    const std::lock_guard lock(mutex_);
+    if (running_) return false;
+    running_ = true;
+    const bool same_length = next.dimension == 0 || dimension_ == 0 || next.dimension == dimension_;
+    if (model_ != next.model || !same_length) forget();
+    model_ = next.model;
+    if (next.dimension != 0) dimension_ = next.dimension;
+    return true;
+  }
+  void end() {
+    const std::lock_guard lock(mutex_);
+    running_ = false;
+  }
+
+  /// Numbers per vector; 0: not known yet.
+  [[nodiscard]] std::size_t dimension() const {
+    const std::lock_guard lock(mutex_);
+    return dimension_;
+  }
+  [[nodiscard]] std::optional<std::vector<float>> find(std::string_view input) const {
+    const std::lock_guard lock(mutex_);
+    const auto found = vectors_.find(input);
+    return found == vectors_.end() ? std::optional<std::vector<float>>() : found->second;
+  }
+  [[nodiscard]] bool contains(std::string_view input) const {
+    const std::lock_guard lock(mutex_);
+    return vectors_.contains(input);
+  }
+  void add(std::string_view input, std::vector<float> vector) {
+    const std::lock_guard lock(mutex_);
+    dimension_ = vector.size();
+    vectors_.insert_or_assign(std::string(input), std::move(vector));
+  }
+  void erase(std::string_view input) {
+    const std::lock_guard lock(mutex_);
+    if (const auto found = vectors_.find(input); found != vectors_.end()) vectors_.erase(found);
+  }
+  /// Keeps only these inputs.
+  void keep(const detail::key_set<std::string>& inputs) {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(vectors_, [&](const auto& each) { return !inputs.contains(each.first); });
+  }
+  void clear() {
+    const std::lock_guard lock(mutex_);
+    forget();
+  }
+
+ private:
+  void forget() {
+    vectors_.clear();
+    model_.clear();
+    dimension_ = 0;
+  }
+
+  mutable std::mutex mutex_;
+  bool running_ = false;
+  std::string model_;
+  std::size_t dimension_ = 0;
+  text_map<std::vector<float>> vectors_;
 };
 
 /// What a retriever and its snapshots share.
@@ -6697,6 +7883,7 @@ struct retriever_core {
   retriever_options options;
   identifier_finder finder;
   std::mutex writer;  // one publication at a time; no user code runs under it
+  migration_vectors migration;
 
   [[nodiscard]] std::shared_ptr<const index_state> current() const {
     const std::lock_guard lock(pointer_mutex);
@@ -6713,6 +7900,57 @@ struct retriever_core {
 };
 
 // ---- updates: prepare ---------------------------------------------------------------------------
+
+/// The ids that chunks of a document name as their parents.
+[[nodiscard]] inline detail::key_set<std::string_view> parent_ids_of(
+    std::span<const chunk> chunks) {
+  detail::key_set<std::string_view> ids;
+  for (const chunk& piece : chunks) {
+    if (!piece.parent_id.empty()) ids.insert(piece.parent_id);
+  }
+  return ids;
+}
+
+/// What is wrong with a chunk's parent, if anything. The parent shows all that its children hold,
+/// so whoever may read it must be allowed to read each of them.
+[[nodiscard]] inline result<void> check_parent(const document& source, const chunk& child,
+                                               const chunk* parent) {
+  const auto refuse = [&](const std::string& sentence) {
+    return error(errc::invalid_argument,
+                 "upsert: document " + in_quotes(source.id) + ": " + sentence);
+  };
+  const std::string name =
+      "parent " + in_quotes(child.parent_id) + " of chunk " + in_quotes(child.id);
+  if (parent == nullptr) return refuse("the " + name + " is not among its chunks");
+  if (parent == &child) return refuse("chunk " + in_quotes(child.id) + " is its own parent");
+  if (!parent->parent_id.empty()) return refuse("the " + name + " has a parent itself");
+  if (child.range.begin < parent->range.begin || child.range.end > parent->range.end) {
+    return refuse("the " + name + " does not contain its range");
+  }
+  if (!child.allowed_groups || !parent->allowed_groups) return {};
+  for (const std::string& group : *parent->allowed_groups) {
+    if (std::find(child.allowed_groups->begin(), child.allowed_groups->end(), group) ==
+        child.allowed_groups->end()) {
+      return refuse("the " + name + " allows group " + in_quotes(group) +
+                    ", which the chunk does not");
+    }
+  }
+  return {};
+}
+
+[[nodiscard]] inline result<void> check_parents(const document& source,
+                                                std::span<const chunk> chunks) {
+  std::unordered_map<std::string_view, const chunk*> chunk_of_id;
+  for (const chunk& piece : chunks) chunk_of_id.emplace(piece.id, &piece);
+  for (const chunk& piece : chunks) {
+    if (piece.parent_id.empty()) continue;
+    const auto parent = chunk_of_id.find(piece.parent_id);
+    const auto checked =
+        check_parent(source, piece, parent == chunk_of_id.end() ? nullptr : parent->second);
+    if (!checked) return checked;
+  }
+  return {};
+}
 
 /// What is wrong with a document and its chunks, if anything.
 [[nodiscard]] inline result<void> check_document(const document& source,
@@ -6751,12 +7989,15 @@ struct retriever_core {
       }
     }
   }
-  return {};
+  return check_parents(source, chunks);
 }
 
-/// The chunk's codes: of the title and its headings, then of its body, then those it brought.
+/// The chunk's codes: of the title and its headings, then of its body, then those it brought. A
+/// title heads the chunk that opens the document, and a heading the part that opens with it; for
+/// the other parts they are a mention. So the code leads to where it is explained first.
 [[nodiscard]] inline std::vector<stored_code> codes_of(const retriever_core& core,
-                                                       const document& source, const chunk& piece) {
+                                                       const document& source, const chunk& piece,
+                                                       bool opens_document) {
   std::vector<stored_code> codes;
   std::unordered_map<std::string, std::size_t> place_of;
   const auto add = [&](const std::string& value, std::string_view written, bool in_heading) {
@@ -6771,8 +8012,8 @@ struct retriever_core {
       add(found.value, written.empty() ? found.value : written, in_heading);
     }
   };
-  add_found(source.title, true);
-  add_found(piece.heading, true);
+  add_found(source.title, opens_document);
+  add_found(piece.heading, piece.range.begin < piece.body.begin || opens_document);
   add_found(slice(source.text, piece.body), false);
   for (const std::string& code : piece.identifiers) {
     add(normalise_identifier(code, core.options.identifier_case_matters), code, false);
@@ -6780,46 +8021,77 @@ struct retriever_core {
   return codes;
 }
 
+/// Notes the lines on which the chunks begin and end; LF, CRLF and CR end a line.
+inline void number_lines(stored_document& stored) {
+  const std::string_view text = stored.source.text;
+  std::vector<std::size_t> begins;
+  for (std::size_t at = 0; at < text.size(); at = line_at(text, at).next) begins.push_back(at);
+  const auto line_of = [&begins](std::size_t at) {
+    const auto after = std::upper_bound(begins.begin(), begins.end(), at);
+    return (std::max)(static_cast<std::size_t>(after - begins.begin()), std::size_t{1});
+  };
+  for (stored_chunk& item : stored.chunks) {
+    const byte_range range = item.record.range;
+    item.first_line = line_of(range.begin);
+    item.last_line = range.empty() ? item.first_line : line_of(range.end - 1);
+  }
+}
+
+/// Computes of one chunk what needs no embedder. A parent is stored, not searched: it has no terms
+/// and no codes of its own.
+[[nodiscard]] inline result<stored_chunk> prepare_chunk(const retriever_core& core,
+                                                        const std::string& model,
+                                                        const document& source, const chunk& piece,
+                                                        bool searched, bool opens_document) {
+  stored_chunk item;
+  item.record = piece;
+  item.record.document_id = source.id;
+  item.record.revision = source.revision;
+  item.brought = piece.identifiers;
+  const std::string text = search_text(source, piece, core.options.search_text);
+  if (piece.token_count == 0) item.record.token_count = count_words(text);
+  if (searched) item.terms = analyse(text, core.options.analysis);
+  item.codes = codes_of(core, source, piece, opens_document);
+  item.record.identifiers.clear();
+  for (const stored_code& code : item.codes) item.record.identifiers.push_back(code.written);
+  if (!searched) item.codes.clear();
+  item.input_hash = hash_of(text);
+  if (!piece.vector) return item;
+  if (piece.vector->model != model) {
+    return error(errc::model_mismatch, "upsert: the vector of chunk " + in_quotes(piece.id) +
+                                           " is of model " + in_quotes(piece.vector->model) +
+                                           "; this index holds " + in_quotes(model));
+  }
+  item.supplied = searched;
+  if (searched) item.vector = piece.vector->values;
+  item.record.vector.reset();
+  return item;
+}
+
 /// Checks one document and computes what needs no embedder.
 [[nodiscard]] inline result<stored_document> prepare_document(const retriever_core& core,
+                                                              const std::string& model,
                                                               const chunked_document& input) {
   const document& source = input.source;
   if (const auto checked = check_document(source, input.chunks); !checked) {
     return checked.failure();
   }
-  const std::string& model = core.options.embed.model;
-  return guarded(errc::callback_failed, "upsert: document " + in_quotes(source.id),
-                 [&]() -> result<stored_document> {
-                   stored_document stored{source, {}};
-                   stored.chunks.reserve(input.chunks.size());
-                   for (const chunk& piece : input.chunks) {
-                     stored_chunk item;
-                     item.record = piece;
-                     item.record.document_id = source.id;
-                     item.record.revision = source.revision;
-                     const std::string text = search_text(source, piece, core.options.search_text);
-                     if (piece.token_count == 0) item.record.token_count = count_words(text);
-                     item.terms = analyse(text, core.options.analysis);
-                     item.codes = codes_of(core, source, piece);
-                     item.record.identifiers.clear();
-                     for (const stored_code& code : item.codes)
-                       item.record.identifiers.push_back(code.written);
-                     item.input_hash = hash_of(text);
-                     if (piece.vector) {
-                       if (piece.vector->model != model) {
-                         return error(errc::model_mismatch,
-                                      "upsert: the vector of chunk " + in_quotes(piece.id) +
-                                          " is of model " + in_quotes(piece.vector->model) +
-                                          "; this index holds " + in_quotes(model));
-                       }
-                       item.vector = piece.vector->values;
-                       item.supplied = true;
-                       item.record.vector.reset();
-                     }
-                     stored.chunks.push_back(std::move(item));
-                   }
-                   return stored;
-                 });
+  const detail::key_set<std::string_view> parents = parent_ids_of(input.chunks);
+  const auto prepare = [&]() -> result<stored_document> {
+    stored_document stored{source, {}};
+    stored.chunks.reserve(input.chunks.size());
+    const std::size_t proper = after_front_matter(source.text);
+    const std::size_t first = trim(source.text, {proper, source.text.size()}).begin;
+    for (const chunk& piece : input.chunks) {
+      auto item = prepare_chunk(core, model, source, piece, !parents.contains(piece.id),
+                                piece.range.begin <= first);
+      if (!item) return item.failure();
+      stored.chunks.push_back(std::move(*item));
+    }
+    number_lines(stored);
+    return stored;
+  };
+  return guarded(errc::callback_failed, "upsert: document " + in_quotes(source.id), prepare);
 }
 
 /// The vector of an equal input that the tenant's content holds already.
@@ -6845,14 +8117,16 @@ struct retriever_core {
 [[nodiscard]] inline result<void> fill_vectors(const retriever_core& core, const index_state& base,
                                                std::span<stored_document> documents,
                                                update_report& report) {
-  if (!core.options.embed.embed) return {};
+  if (!base.model->embed) return {};
   std::vector<std::string> inputs;  // distinct
   std::vector<std::string> names;
   std::vector<std::pair<stored_chunk*, std::size_t>> waiting;  // chunk and its input
   std::unordered_map<std::string, std::size_t> place_of_input;
   for (stored_document& stored : documents) {
+    detail::key_set<std::string> parents;
+    for (const stored_chunk& item : stored.chunks) parents.insert(item.record.parent_id);
     for (stored_chunk& item : stored.chunks) {
-      if (!item.vector.empty()) continue;
+      if (!item.vector.empty() || parents.contains(item.record.id)) continue;
       if (const auto* known = reusable_vector(base, core, stored.source, item)) {
         item.vector = *known;
         ++report.reused;
@@ -6869,7 +8143,7 @@ struct retriever_core {
   }
   if (inputs.empty()) return {};
   const std::vector<std::string_view> views(inputs.begin(), inputs.end());
-  const auto vectors = embed_checked(core.options.embed, views, text_role::document, names);
+  const auto vectors = embed_checked(*base.model, views, text_role::document, names);
   if (!vectors) return vectors.failure();
   report.embedded += inputs.size();
   for (const auto& [item, input] : waiting) item->vector = (*vectors)[input];
@@ -6880,11 +8154,43 @@ struct retriever_core {
 
 using document_map = std::map<std::string, std::shared_ptr<const stored_document>, std::less<>>;
 
-/// Builds the indexes of a tenant from its documents. No user code runs here.
+/// Finds for every row its parent, and for every document its rows. What upsert refuses (a parent
+/// that is missing or in another document, a second level) is no parent here.
+[[nodiscard]] inline family_rows link_families(const tenant_content& content) {
+  family_rows families;
+  families.parent_of.assign(content.rows.size(), no_row);
+  for (std::uint32_t row = 0; row < content.rows.size(); ++row) {
+    const std::string& parent_id = content.at(row).record.parent_id;
+    if (parent_id.empty()) continue;
+    const auto parent = content.find_chunk(parent_id);
+    if (!parent || content.rows[*parent].document != content.rows[row].document ||
+        !content.at(*parent).record.parent_id.empty()) {
+      continue;
+    }
+    families.parent_of[row] = *parent;
+    families.children_of[*parent].push_back(row);
+  }
+  families.rows_of_document.resize(content.documents.size());
+  for (std::uint32_t row = 0; row < content.rows.size(); ++row) {
+    families.rows_of_document[content.rows[row].document].push_back(row);
+  }
+  for (std::vector<std::uint32_t>& rows : families.rows_of_document) {
+    std::sort(rows.begin(), rows.end(), [&](std::uint32_t a, std::uint32_t b) {
+      const std::size_t first = content.at(a).record.range.begin;
+      const std::size_t second = content.at(b).record.range.begin;
+      return first != second ? first < second : a < b;
+    });
+  }
+  return families;
+}
+
+/// Builds the indexes of a tenant from its documents; `ready` is its term index where that is at
+/// hand already, and is taken. No user code runs here.
 [[nodiscard]] inline result<std::shared_ptr<const tenant_content>> build_content(
-    const retriever_options& options, const document_map& documents, std::size_t dimension) {
+    const retriever_options& options, const document_map& documents, std::size_t dimension,
+    term_index* ready = nullptr) {
   tenant_content content{
-      {}, {}, term_index(options.bm25), {}, flat_index(dimension, options.similarity), {}};
+      {}, {}, term_index(options.bm25), {}, flat_index(dimension, options.similarity), {}, {}, {}};
   for (const auto& [id, stored] : documents) {
     const auto place = static_cast<std::uint32_t>(content.documents.size());
     content.documents.push_back(stored);
@@ -6897,6 +8203,7 @@ using document_map = std::map<std::string, std::shared_ptr<const stored_document
             [&](tenant_content::place a, tenant_content::place b) {
               return chunk_at(a).record.id < chunk_at(b).record.id;
             });
+  content.families = link_families(content);
   for (std::uint32_t row = 0; row < content.rows.size(); ++row) {
     const stored_chunk& item = content.at(row);
     if (row > 0 && content.at(row - 1).record.id == item.record.id) {
@@ -6905,7 +8212,12 @@ using document_map = std::map<std::string, std::shared_ptr<const stored_document
                        in_quotes(content.document_of(row - 1).source.id) +
                        " and again in document " + in_quotes(content.document_of(row).source.id));
     }
-    content.terms.add(item.terms);
+    if (content.families.is_parent(row)) {  // stored, not searched
+      if (ready == nullptr) content.terms.add({});
+      content.vectors.add_missing();
+      continue;
+    }
+    if (ready == nullptr) content.terms.add(item.terms);
     for (const stored_code& code : item.codes) content.codes.add(row, code.value, code.in_heading);
     if (item.vector.empty()) {
       content.vectors.add_missing();
@@ -6915,6 +8227,13 @@ using document_map = std::map<std::string, std::shared_ptr<const stored_document
     if (!added) return added.failure();
     if (!item.supplied) content.row_of_input.try_emplace(item.input_hash, row);
   }
+  if (options.ivf && content.rows.size() >= options.ivf_from) {
+    content.lists.emplace(*options.ivf);
+    if (auto trained = content.lists->try_train(content.vectors); !trained) {
+      return trained.failure();
+    }
+  }
+  if (ready != nullptr) content.terms = std::move(*ready);
   return std::make_shared<const tenant_content>(std::move(content));
 }
 
@@ -6933,14 +8252,26 @@ using document_map = std::map<std::string, std::shared_ptr<const stored_document
   return groups;
 }
 
+/// The same for a row; a parent's groups never reach beyond those of any of its children.
+[[nodiscard]] inline std::vector<std::string> effective_groups(
+    const tenant_content& content, std::uint32_t row, const std::vector<std::string>& of_document) {
+  std::vector<std::string> groups = effective_groups(content.at(row).record, of_document);
+  const auto children = content.families.children_of.find(row);
+  if (children == content.families.children_of.end()) return groups;
+  for (const std::uint32_t child : children->second) {
+    groups = effective_groups(content.at(child).record, groups);
+  }
+  return groups;
+}
+
 [[nodiscard]] inline std::shared_ptr<const tenant_access> build_access(
     const tenant_content& content, group_map groups_of_document) {
   tenant_access access{std::move(groups_of_document), {}, {}};
   std::map<std::vector<std::string>, std::uint32_t> class_of_groups;
   for (std::uint32_t row = 0; row < content.rows.size(); ++row) {
     const std::string& document_id = content.document_of(row).source.id;
-    std::vector<std::string> groups = effective_groups(
-        content.at(row).record, access.groups_of_document.find(document_id)->second);
+    std::vector<std::string> groups =
+        effective_groups(content, row, access.groups_of_document.find(document_id)->second);
     const auto next = static_cast<std::uint32_t>(access.classes.size());
     const auto [place, is_new] = class_of_groups.try_emplace(groups, next);
     if (is_new) access.classes.push_back(std::move(groups));
@@ -7059,9 +8390,9 @@ enum class replacement { needed, unchanged };
 }
 
 /// The dimension of the space: fixed by the options or by the first vector ever.
-[[nodiscard]] inline std::size_t dimension_of(const retriever_core& core, const index_state& base,
+[[nodiscard]] inline std::size_t dimension_of(const index_state& base,
                                               std::span<const stored_document> news) {
-  if (core.options.embed.dimension != 0) return core.options.embed.dimension;
+  if (base.model->dimension != 0) return base.model->dimension;
   if (base.dimension != 0) return base.dimension;
   for (const stored_document& stored : news) {
     for (const stored_chunk& item : stored.chunks) {
@@ -7071,14 +8402,18 @@ enum class replacement { needed, unchanged };
   return 0;
 }
 
-/// Publishes prepared documents in one step, or nothing of them.
-[[nodiscard]] inline result<void> publish_documents(retriever_core& core,
-                                                    std::span<stored_document> news,
-                                                    update_report& report) {
+enum class publication { done, other_model };
+
+/// Publishes prepared documents in one step, or nothing of them: also if the index has changed to
+/// another model since they were prepared.
+[[nodiscard]] inline result<publication> publish_documents(
+    retriever_core& core, const std::shared_ptr<const embedder>& prepared_for,
+    std::span<stored_document> news, update_report& report) {
   const std::lock_guard lock(core.writer);
   const std::shared_ptr<const index_state> base = core.current();
+  if (base->model != prepared_for) return publication::other_model;
   auto next = std::make_shared<index_state>(*base);
-  next->dimension = dimension_of(core, *base, news);
+  next->dimension = dimension_of(*base, news);
   std::vector<std::string> tenants;
   for (const stored_document& stored : news) tenants.push_back(stored.source.tenant);
   std::sort(tenants.begin(), tenants.end());
@@ -7088,11 +8423,176 @@ enum class replacement { needed, unchanged };
     if (!state) return state.failure();
     if (state->content) next->tenants[tenant] = std::move(*state);
   }
-  if (report.documents == 0) return {};
+  if (report.documents == 0) return publication::done;
   ++next->number;
   core.publish(std::move(next));
+  return publication::done;
+}
+
+// ---- updates: another model ---------------------------------------------------------------------
+
+/// Calls f(row, input) for each searched chunk with what an embedder is given of it.
+template <class Function>
+void for_each_input(const retriever_core& core, const tenant_content& content, const Function& f) {
+  for (std::uint32_t row = 0; row < content.rows.size(); ++row) {
+    if (content.families.is_parent(row)) continue;
+    f(row, search_text(content.document_of(row).source, content.at(row).record,
+                       core.options.search_text));
+  }
+}
+
+/// The distinct inputs of a state, and the first chunk of each, as an error would call it.
+[[nodiscard]] inline std::map<std::string, std::string> inputs_of(const retriever_core& core,
+                                                                  const index_state& state) {
+  std::map<std::string, std::string> name_of_input;
+  for (const auto& [tenant, each] : state.tenants) {
+    const tenant_content& content = *each.content;
+    for_each_input(core, content, [&](std::uint32_t row, std::string input) {
+      name_of_input.try_emplace(std::move(input), "chunk " + in_quotes(content.at(row).record.id));
+    });
+  }
+  return name_of_input;
+}
+
+/// Has the next model embed all inputs of a state that it has not embedded yet. What is finished
+/// is kept batch by batch, also when a later batch fails.
+[[nodiscard]] inline result<void> embed_missing(retriever_core& core, const embedder& next,
+                                                const index_state& state,
+                                                migration_report& report) {
+  std::vector<std::string> inputs;
+  std::vector<std::string> names;
+  for (auto& [input, name] : inputs_of(core, state)) {
+    if (core.migration.contains(input)) continue;
+    inputs.push_back(input);
+    names.push_back(name);
+  }
+  embedder model = next;
+  for (std::size_t at = 0; at < inputs.size(); at += model.batch_size) {
+    const std::size_t count = (std::min)(model.batch_size, inputs.size() - at);
+    const std::vector<std::string_view> views(
+        inputs.begin() + static_cast<std::ptrdiff_t>(at),
+        inputs.begin() + static_cast<std::ptrdiff_t>(at + count));
+    model.dimension = core.migration.dimension();
+    auto vectors = embed_checked(model, views, text_role::document,
+                                 std::span<const std::string>(names).subspan(at, count));
+    if (!vectors) {
+      // Which of the two lengths is wrong nobody knows, so none of them is kept.
+      if (vectors.failure().code() == errc::dimension_mismatch) core.migration.clear();
+      return vectors.failure();
+    }
+    for (std::size_t i = 0; i < count; ++i) {
+      core.migration.add(views[i], std::move((*vectors)[i]));
+    }
+    report.embedded += count;
+  }
   return {};
 }
+
+/// A tenant's content before and after the change of model.
+struct migrated_tenant {
+  std::shared_ptr<const tenant_content> before;
+  std::shared_ptr<const tenant_content> after;
+};
+using migrated_tenants = std::map<std::string, migrated_tenant, std::less<>>;
+
+/// The same content with the vectors of the next model; null if one is not there yet.
+[[nodiscard]] inline result<std::shared_ptr<const tenant_content>> with_next_vectors(
+    const retriever_core& core, const tenant_content& content) {
+  std::vector<stored_document> documents;
+  documents.reserve(content.documents.size());
+  for (const auto& stored : content.documents) documents.push_back(*stored);
+  bool complete = true;
+  for_each_input(core, content, [&](std::uint32_t row, const std::string& input) {
+    const tenant_content::place place = content.rows[row];
+    stored_chunk& item = documents[place.document].chunks[place.chunk];
+    auto vector = core.migration.find(input);
+    complete = complete && vector.has_value();
+    if (vector) item.vector = std::move(*vector);
+    item.supplied = false;
+  });
+  if (!complete) return std::shared_ptr<const tenant_content>();
+  document_map map;
+  for (stored_document& stored : documents) {
+    const std::string id = stored.source.id;
+    map.emplace(id, std::make_shared<const stored_document>(std::move(stored)));
+  }
+  return build_content(core.options, map, core.migration.dimension());
+}
+
+/// Brings `built` up to a state; tenants that have not changed since are not built again. No user
+/// code runs here.
+/// returns  whether all vectors were there
+[[nodiscard]] inline result<bool> build_migrated(const retriever_core& core,
+                                                 const index_state& state,
+                                                 migrated_tenants& built) {
+  for (const auto& [tenant, each] : state.tenants) {
+    migrated_tenant& own = built[tenant];
+    if (own.before == each.content) continue;
+    const auto content = with_next_vectors(core, *each.content);
+    if (!content) return content.failure();
+    if (!*content) return false;
+    own = {each.content, *content};
+  }
+  return true;
+}
+
+/// Embeds, builds, and switches once nothing is missing: what others publish in the meantime is
+/// followed until a look under the writer's lock finds every vector there.
+[[nodiscard]] inline result<migration_report> migrate_to(retriever_core& core,
+                                                         const embedder& next) {
+  migration_report report;
+  for (const auto& [input, name] : inputs_of(core, *core.current())) {
+    if (core.migration.contains(input)) ++report.reused;
+  }
+  const auto model = std::make_shared<const embedder>(next);
+  migrated_tenants built;
+  for (;;) {
+    const auto base = core.current();
+    if (const auto done = embed_missing(core, next, *base, report); !done) return done.failure();
+    if (const auto done = build_migrated(core, *base, built); !done) return done.failure();
+
+    const std::lock_guard lock(core.writer);
+    const auto newest = core.current();
+    const auto complete = build_migrated(core, *newest, built);
+    if (!complete) return complete.failure();
+    if (!*complete) continue;
+    auto state = std::make_shared<index_state>(*newest);
+    for (auto& [tenant, each] : state->tenants) {
+      each.content = built.find(tenant)->second.after;
+      report.chunks += each.content->rows.size() - each.content->families.children_of.size();
+    }
+    state->model = model;
+    state->dimension = core.migration.dimension();
+    ++state->number;
+    core.publish(std::move(state));
+    return report;
+  }
+}
+
+/// Marks a migration as running as long as it lives. What nobody can use any more is freed at its
+/// end: after success all, after a failure the inputs that are no longer stored.
+class migration_attempt {
+ public:
+  explicit migration_attempt(retriever_core& core) : core_(core) {}
+  migration_attempt(const migration_attempt&) = delete;
+  migration_attempt& operator=(const migration_attempt&) = delete;
+  ~migration_attempt() { core_.migration.end(); }
+
+  [[nodiscard]] result<migration_report> run(const embedder& next) {
+    auto report = migrate_to(core_, next);
+    if (report) {
+      core_.migration.clear();
+      return report;
+    }
+    detail::key_set<std::string> stored;
+    for (const auto& [input, name] : inputs_of(core_, *core_.current())) stored.insert(input);
+    core_.migration.keep(stored);
+    return report;
+  }
+
+ private:
+  retriever_core& core_;
+};
 
 }  // namespace detail
 
@@ -7126,7 +8626,11 @@ struct candidate {
   std::size_t dense_rank = 0;
   std::size_t exact = 0;  // codes of the question that it holds
   std::optional<double> lexical_score = {}, similarity = {}, rerank_score = {};
+  std::vector<std::uint32_t> children = {};  // rows that it stands for, best first
 };
+
+/// What became of a fused candidate's parent.
+enum class parent_fate { none, stands, closed, too_large };
 
 [[nodiscard]] inline result<void> check_query(const query& asked) {
   const selection_options selection{.overlap_threshold = asked.overlap_threshold,
@@ -7135,8 +8639,13 @@ struct candidate {
                                     .limit = asked.limit,
                                     .token_budget = asked.token_budget,
                                     .fill_budget = asked.fill_budget};
-  if (const auto checked = check_selection(selection); !checked) return checked.failure();
+  if (const auto checked = check_selection(selection); !checked) {
+    return error(checked.failure().code(), "search: " + checked.failure().message());
+  }
   if (asked.depth == 0) return error(errc::invalid_argument, "search: depth 0 must be at least 1");
+  if (asked.max_parent_tokens == std::size_t{0}) {
+    return error(errc::invalid_argument, "search: max_parent_tokens 0 must be at least 1");
+  }
   if (asked.rerank.score && (asked.rerank.batch_size == 0 || asked.rerank.window == 0)) {
     return error(errc::invalid_argument,
                  "search: the reranker's batch_size and window must be at least 1");
@@ -7148,7 +8657,7 @@ struct candidate {
 class search_run {
  public:
   search_run(const retriever_core& core, const index_state& state, const scope& reader)
-      : core_(core), reader_(reader), gate_(reader) {
+      : core_(core), reader_(reader), model_(*state.model), gate_(reader) {
     const auto found = state.tenants.find(reader.who_.tenant);
     if (found != state.tenants.end()) tenant_ = found->second;
     dimension_ = state.dimension;
@@ -7182,9 +8691,11 @@ class search_run {
       if (row && readable_.contains(*row)) wanted.push_back({.row = *row});
     }
     std::vector<permitted_passage> passages;
-    static_cast<void>(ask(wanted));
+    std::vector<std::uint32_t> rows;
+    for (const candidate& each : wanted) rows.push_back(each.row);
+    static_cast<void>(ask(with_families(std::move(rows))));
     for (const candidate& each : wanted) {
-      if (auto passage = gate_.open(describe(each))) passages.push_back(std::move(*passage));
+      if (auto passage = open(each)) passages.push_back(std::move(*passage));
     }
     return passages;
   }
@@ -7197,8 +8708,9 @@ class search_run {
     for (std::uint32_t row = 0; row < readable_.size(); ++row) {
       if (readable_.contains(row)) all.push_back({.row = row});
     }
-    const std::vector<bool> allowed = ask(all);
-    return static_cast<std::size_t>(std::count(allowed.begin(), allowed.end(), true));
+    static_cast<void>(ask(all));
+    return static_cast<std::size_t>(std::count_if(
+        all.begin(), all.end(), [this](const candidate& each) { return is_permitted(each.row); }));
   }
 
  private:
@@ -7212,6 +8724,7 @@ class search_run {
       if (const auto told = tell_of_rerank(); !told) return told.failure();
     }
     hand_out();
+    hand_out_neighbours();
     return weigh_evidence();
   }
 
@@ -7242,6 +8755,11 @@ class search_run {
     for (std::size_t row = 0; row < access.class_of_row.size(); ++row) {
       if (open_class[access.class_of_row[row]]) readable_.insert(row);
     }
+    counted_ = core_.options.statistics == statistics_of::reader ? readable_
+                                                                 : row_set::all(readable_.size());
+    for (const auto& [parent, children] : tenant_.content->families.children_of) {
+      counted_.remove(parent);
+    }
     operator_.chunk_count = access.class_of_row.size();
     operator_.readable = readable_.count();
   }
@@ -7251,10 +8769,8 @@ class search_run {
   /// Terms, codes and vector of the question, and which legs will run.
   result<void> read_question() {
     const auto terms = guarded(errc::callback_failed, "search: analysis", [&] {
-      for (const identifier_match& code : core_.finder.find(asked_->text)) {
-        if (std::find(codes_.begin(), codes_.end(), code.value) == codes_.end()) {
-          codes_.push_back(code.value);
-        }
+      for (identifier_match& code : core_.finder.find(asked_->text)) {
+        codes_.push_back(std::move(code.value));
       }
       return question_terms(asked_->text, core_.options.analysis);
     });
@@ -7272,21 +8788,21 @@ class search_run {
 
   /// The question's vector: the caller's, or the embedder's; none if there is no question.
   result<void> read_vector() {
-    const embedder& model = core_.options.embed;
     if (asked_->vector) {
-      if (asked_->vector->model != model.model) {
+      if (asked_->vector->model != model_.model) {
         return error(errc::model_mismatch, "search: the question's vector is of model " +
                                                in_quotes(asked_->vector->model) +
-                                               "; this index holds " + in_quotes(model.model));
+                                               "; this index holds " + in_quotes(model_.model));
       }
       vector_ = asked_->vector->values;
       return check_vector();
     }
-    if (model.embed && !(terms_.empty() && codes_.empty())) {
+    if (model_.embed && !(terms_.empty() && codes_.empty())) {
       if (const auto made = embed_question(); !made) return made.failure();
     } else if (asked_->mode != search_mode::automatic) {
-      note(model.embed ? "dense leg left out: the question holds no word"
-                       : "dense leg left out: the question has no vector and there is no embedder");
+      note(model_.embed
+               ? "dense leg left out: the question holds no word"
+               : "dense leg left out: the question has no vector and there is no embedder");
     }
     return {};
   }
@@ -7294,7 +8810,7 @@ class search_run {
   result<void> embed_question() {
     const stopwatch watch(answer_.timings.embedding);
     const std::array<std::string_view, 1> texts{asked_->text};
-    auto made = embed_checked(core_.options.embed, texts, text_role::question);
+    auto made = embed_checked(model_, texts, text_role::question);
     if (made) vector_ = std::move(made->front());
     const result<void> checked = made ? check_vector() : result<void>(made.failure());
     if (checked) return {};
@@ -7337,12 +8853,7 @@ class search_run {
     asked_rows_ = row_set(among_.size());
     for (std::size_t round = 1;; ++round) {
       if (const auto found = search_once(among_); !found) return found.failure();
-      std::vector<candidate> fresh;
-      for (std::uint32_t row : rows_found()) {
-        if (!asked_rows_.contains(row)) fresh.push_back({.row = row});
-        asked_rows_.insert(row);
-      }
-      if (!remove_denied(fresh)) return {};
+      if (!remove_denied(not_yet_asked())) return {};
       if (gate_.failed() || round == asked_->recheck_rounds) break;
     }
     remove_from_legs();
@@ -7371,18 +8882,11 @@ class search_run {
   /// only the trace would name. If something is denied now, the legs are filled up and everything
   /// from the fusion on is done again, so that nothing tells of it: no rank, no drop.
   result<void> recheck() {
-    std::vector<candidate> found;
-    for (std::uint32_t row : rows_found()) found.push_back({.row = row});
-    if (!remove_denied(found)) return {};
+    if (!remove_denied(with_families(rows_found()))) return {};
     remove_from_legs();
     for (std::size_t round = 2; !gate_.failed() && round != asked_->recheck_rounds + 1; ++round) {
       if (const auto again = search_once(among_); !again) return again.failure();
-      std::vector<candidate> fresh;
-      for (std::uint32_t row : rows_found()) {
-        if (!asked_rows_.contains(row)) fresh.push_back({.row = row});
-        asked_rows_.insert(row);
-      }
-      if (!remove_denied(fresh)) break;
+      if (!remove_denied(not_yet_asked())) break;
       remove_from_legs();
     }
     return arrange();
@@ -7402,16 +8906,20 @@ class search_run {
     const tenant_content& content = *tenant_.content;
     if (lexical_on_) {
       const stopwatch watch(answer_.timings.lexical);
-      const bool own = core_.options.statistics == statistics_of::reader;
-      lexical_ =
-          search_lexical(content.terms, content.codes, terms_, codes_, asked_->depth,
-                         own ? readable_ : row_set::all(among.size()), among, asked_->exact_first);
+      lexical_ = search_lexical(content.terms, content.codes, terms_, codes_, asked_->depth,
+                                counted_, among, asked_->exact_first);
     }
     if (dense_on_ && content.vectors.dimension() != 0) {
       const stopwatch watch(answer_.timings.dense);
-      auto hits = content.vectors.try_search(vector_, asked_->depth, among);
-      if (!hits) return hits.failure();
-      dense_ = std::move(*hits);
+      if (content.lists) {
+        auto found = content.lists->try_search(vector_, asked_->depth, among);
+        if (!found) return found.failure();
+        dense_ = std::move(found->hits);
+      } else {
+        auto hits = content.vectors.try_search(vector_, asked_->depth, among);
+        if (!hits) return hits.failure();
+        dense_ = std::move(*hits);
+      }
     }
     return {};
   }
@@ -7425,6 +8933,40 @@ class search_run {
     return rows;
   }
 
+  /// Rows to ask about: these, their parents, and all that lies in one parent with them. What the
+  /// records do not let this reader read is not asked about; its parent is closed anyway.
+  [[nodiscard]] std::vector<candidate> with_families(std::vector<std::uint32_t> rows) const {
+    if (!tenant_.content) return {};
+    const family_rows& families = tenant_.content->families;
+    std::vector<std::uint32_t> parents;
+    for (std::uint32_t row : rows) {
+      const std::uint32_t parent = families.is_parent(row) ? row : families.parent_of[row];
+      if (readable_.contains(parent)) parents.push_back(parent);
+    }
+    std::sort(parents.begin(), parents.end());
+    parents.erase(std::unique(parents.begin(), parents.end()), parents.end());
+    for (std::uint32_t parent : parents) {
+      const std::vector<std::uint32_t>& children = families.children_of.find(parent)->second;
+      rows.push_back(parent);
+      rows.insert(rows.end(), children.begin(), children.end());
+    }
+    std::sort(rows.begin(), rows.end());
+    rows.erase(std::unique(rows.begin(), rows.end()), rows.end());
+    std::vector<candidate> out;
+    for (std::uint32_t row : rows) {
+      if (readable_.contains(row)) out.push_back({.row = row});
+    }
+    return out;
+  }
+
+  /// What the legs found, with families, as far as nobody was asked about it yet.
+  [[nodiscard]] std::vector<candidate> not_yet_asked() {
+    std::vector<candidate> fresh = with_families(rows_found());
+    std::erase_if(fresh, [this](const candidate& each) { return asked_rows_.contains(each.row); });
+    for (const candidate& each : fresh) asked_rows_.insert(each.row);
+    return fresh;
+  }
+
   /// Asks the permission source about candidates, now, in one batch.
   std::vector<bool> ask(std::span<const candidate> candidates) {
     if (candidates.empty()) return {};
@@ -7435,6 +8977,7 @@ class search_run {
       keys.push_back({record.document_id, record.id});
     }
     const std::shared_ptr<const index_state> newest = core_.current();
+    permitted_.clear();
     const std::vector<bool> allowed =
         gate_.ask(keys, [&](const chunk_key& key) { return newest_groups(*newest, key); });
     permission_check check{milliseconds_since(begin_), keys.size(), {}};
@@ -7461,6 +9004,41 @@ class search_run {
     const auto pinned = tenant_.content->find_chunk(key.chunk_id);
     if (!pinned || tenant_.content->at(*pinned).record.allowed_groups) return std::nullopt;
     return document->second;
+  }
+
+  /// The chunks whose text lies in a row too: of a parent, its children.
+  [[nodiscard]] std::vector<std::string> parts_of(std::uint32_t row) const {
+    std::vector<std::string> ids;
+    const family_rows& families = tenant_.content->families;
+    const auto children = families.children_of.find(row);
+    if (children == families.children_of.end()) return ids;
+    for (std::uint32_t child : children->second) {
+      ids.push_back(tenant_.content->at(child).record.id);
+    }
+    return ids;
+  }
+
+  /// Whether the last word on a row, and on all that lies in it, was yes.
+  [[nodiscard]] bool is_permitted(std::uint32_t row) {
+    const auto [known, is_new] = permitted_.try_emplace(row, false);
+    if (is_new) {
+      known->second = gate_.allows(tenant_.content->at(row).record.id, parts_of(row));
+    }
+    return known->second;
+  }
+
+  /// The parent that the reader may see; no_row: none.
+  [[nodiscard]] std::uint32_t open_parent_of(std::uint32_t row) {
+    const std::uint32_t parent = tenant_.content->families.parent_of[row];
+    return parent != no_row && is_permitted(parent) ? parent : no_row;
+  }
+
+  /// The passage, if is_permitted.
+  [[nodiscard]] std::optional<permitted_passage> open(const candidate& each,
+                                                      std::vector<byte_range> matches = {}) {
+    passage_data data = describe(each);
+    data.source.matches = std::move(matches);
+    return gate_.open(std::move(data), parts_of(each.row));
   }
 
   // ---- fusion and selection ---------------------------------------------------------------------
@@ -7500,6 +9078,7 @@ class search_run {
       candidates_.push_back(each);
     }
     fused_ = candidates_;
+    fates_.assign(fused_.size(), parent_fate::none);
     return {};
   }
 
@@ -7509,33 +9088,34 @@ class search_run {
     for (const candidate& each : fused_) {
       const std::string& id = tenant_.content->at(each.row).record.id;
       const auto scored = rerank_scores_.find(each.row);
-      answer_.trace.candidates.push_back({id, each.lexical_rank, each.dense_rank, each.exact > 0,
-                                          each.lexical_score, each.similarity,
+      answer_.trace.candidates.push_back({id,
+                                          each.lexical_rank,
+                                          each.dense_rank,
+                                          each.exact > 0,
+                                          each.lexical_score,
+                                          each.similarity,
                                           scored == rerank_scores_.end()
                                               ? std::optional<double>()
                                               : std::optional<double>(scored->second),
-                                          each.fused});
+                                          each.fused,
+                                          {},
+                                          {}});
+      tell_of_parent(each, answer_.trace.candidates.back());
     }
     for (const lexical_hit& hit : lexical_) {
       answer_.trace.bm25.push_back({tenant_.content->at(hit.row).record.id,
-                                    tenant_.content->terms.explain(hit.row, terms_, counted())});
+                                    tenant_.content->terms.explain(hit.row, terms_, counted_)});
     }
   }
 
-  /// The rows that BM25's statistics are counted over.
-  [[nodiscard]] row_set counted() const {
-    return core_.options.statistics == statistics_of::reader ? readable_
-                                                             : row_set::all(readable_.size());
-  }
-
-  [[nodiscard]] selection_item item_of(const candidate& each) const {
-    const chunk& record = tenant_.content->at(each.row).record;
+  [[nodiscard]] selection_item item_of(std::uint32_t row) const {
+    const chunk& record = tenant_.content->at(row).record;
     return {record.id, record.document_id, record.revision, record.range, record.token_count};
   }
   [[nodiscard]] std::vector<selection_item> items_of_candidates() const {
     std::vector<selection_item> items;
     items.reserve(candidates_.size());
-    for (const candidate& each : candidates_) items.push_back(item_of(each));
+    for (const candidate& each : candidates_) items.push_back(item_of(each.row));
     return items;
   }
 
@@ -7555,9 +9135,89 @@ class search_run {
     return asked_->explain ? &answer_.trace.dropped : nullptr;
   }
 
-  /// Overlap dedupe and the cap per document, in fused order: they bound the reranker's work.
+  /// Children give way to their parent, if the reader may see it and it is not too large.
+  void collapse() {
+    if (!asked_->collapse_parents || !tenant_.content) return;
+    struct decision {
+      parent_fate fate = parent_fate::none;
+      selection_item item = {};
+      std::uint32_t row = no_row;
+    };
+    std::map<std::uint32_t, decision> decisions;  // by the parent's row
+    std::vector<const selection_item*> parents;
+    for (std::size_t i = 0; i < candidates_.size(); ++i) {
+      const std::uint32_t row = tenant_.content->families.parent_of[candidates_[i].row];
+      parents.push_back(nullptr);
+      if (row == no_row) continue;
+      const auto [place, is_new] = decisions.try_emplace(row);
+      decision& of = place->second;
+      if (is_new) of = {fate_of_parent(row), item_of(row), row};
+      fates_[i] = of.fate;
+      if (of.fate == parent_fate::stands) parents.back() = &of.item;
+    }
+    if (decisions.empty()) return;
+    std::vector<candidate> kept;
+    for (const auto& each : collapse_to_parents(items_of_candidates(), parents, drops())) {
+      candidate best = candidates_[each.from.front()];
+      if (parents[each.from.front()] != nullptr) {
+        for (std::size_t from : each.from) {
+          best.children.push_back(candidates_[from].row);
+          best.exact = (std::max)(best.exact, candidates_[from].exact);
+        }
+        best.row = tenant_.content->families.parent_of[best.row];
+      }
+      kept.push_back(std::move(best));
+    }
+    candidates_ = std::move(kept);
+  }
+
+  [[nodiscard]] parent_fate fate_of_parent(std::uint32_t row) {
+    if (!is_permitted(row)) return parent_fate::closed;
+    return tenant_.content->at(row).record.token_count > parent_token_limit()
+               ? parent_fate::too_large
+               : parent_fate::stands;
+  }
+
+  /// A parent above the budget could never be handed out.
+  [[nodiscard]] std::size_t parent_token_limit() const {
+    const std::size_t none = (std::numeric_limits<std::size_t>::max)();
+    return (std::min)(asked_->max_parent_tokens.value_or(none),
+                      asked_->token_budget.value_or(none));
+  }
+
+  /// What the reader's trace says of a candidate's parent. A closed one is as if it did not exist.
+  void tell_of_parent(const candidate& each, candidate_trace& told) const {
+    const parent_fate fate = fates_[each.place];
+    if (fate == parent_fate::none || fate == parent_fate::closed) return;
+    const std::uint32_t row = tenant_.content->families.parent_of[each.row];
+    const chunk& parent = tenant_.content->at(row).record;
+    if (fate == parent_fate::stands) told.parent = parent.id;
+    if (fate == parent_fate::too_large) told.parent_note = too_large_text(parent);
+  }
+
+  [[nodiscard]] std::string too_large_text(const chunk& parent) const {
+    return "parent " + parent.id + " has " + text_of(parent.token_count) + " tokens, more than " +
+           text_of(parent_token_limit());
+  }
+
+  void tell_operator_of_parents() {
+    for (const candidate& each : fused_) {
+      const parent_fate fate = fates_[each.place];
+      if (fate == parent_fate::none || fate == parent_fate::stands) continue;
+      const std::uint32_t row = tenant_.content->families.parent_of[each.row];
+      const chunk& parent = tenant_.content->at(row).record;
+      operator_.parents.push_back(
+          "chunk " + in_quotes(tenant_.content->at(each.row).record.id) + " stands for itself: " +
+          (fate == parent_fate::too_large ? too_large_text(parent)
+                                          : "parent " + parent.id + " is closed to this reader"));
+    }
+  }
+
+  /// Parents, overlap dedupe and the cap per document, in fused order: they bound the reranker's
+  /// work.
   void choose_candidates() {
     const stopwatch watch(answer_.timings.selection);
+    collapse();
     std::vector<selection_item> items = items_of_candidates();
     if (asked_->overlap_threshold) {
       items = drop_overlaps(items, *asked_->overlap_threshold, drops());
@@ -7574,7 +9234,7 @@ class search_run {
     const stopwatch watch(answer_.timings.rerank);
     std::vector<permitted_passage> shortlist;
     while (shortlist.size() < (std::min)(model.window, candidates_.size())) {
-      auto passage = gate_.open(describe(candidates_[shortlist.size()]));
+      auto passage = open(candidates_[shortlist.size()]);
       if (!passage) break;  // cannot be: what was denied is no candidate
       shortlist.push_back(std::move(*passage));
       shortlist_rows_.push_back(candidates_[shortlist_rows_.size()].row);
@@ -7617,7 +9277,7 @@ class search_run {
     operator_.failures.push_back(rerank_failure_->message());
     const bool still_readable =
         std::all_of(shortlist_rows_.begin(), shortlist_rows_.end(),
-                    [this](std::uint32_t row) { return among_.contains(row); });
+                    [this](std::uint32_t row) { return is_permitted(row); });
     const error told =
         still_readable ? *rerank_failure_ : error(errc::reranker_failed, "rerank: failed");
     if (asked_->rerank.required) return told;
@@ -7662,10 +9322,9 @@ class search_run {
     }
     keep(page);
     if (asked_->explain) trace_candidates();
+    tell_operator_of_parents();
     for (const candidate& each : candidates_) {
-      passage_data data = describe(each);
-      data.source.matches = matches_in(each.row);
-      if (auto passage = gate_.open(std::move(data))) {
+      if (auto passage = open(each, matches_in(each.row))) {
         answer_.passages.push_back(std::move(*passage));
       }
     }
@@ -7675,13 +9334,16 @@ class search_run {
   }
 
   /// All about a candidate that a reader may see. Only the gate turns it into a passage.
-  [[nodiscard]] passage_data describe(const candidate& each) const {
+  [[nodiscard]] passage_data describe(const candidate& each) {
     const document& source = tenant_.content->document_of(each.row).source;
     const chunk& record = tenant_.content->at(each.row).record;
     passage_data data;
     data.id = record.id;
     data.document_id = record.document_id;
-    data.parent_id = record.parent_id;
+    if (open_parent_of(each.row) != no_row) data.parent_id = record.parent_id;
+    for (std::uint32_t row : each.children) {
+      data.children.push_back(tenant_.content->at(row).record.id);
+    }
     data.revision = record.revision;
     data.title = source.title;
     data.heading_path = record.heading_path;
@@ -7701,12 +9363,8 @@ class search_run {
     data.score = score_of(each);
     data.why = reason_of(each);
     data.source = {record.document_id, record.revision, record.anchor, record.range, 0, 0, {}};
-    data.source.first_line = line_number(source.text, record.range.begin);
-    data.source.last_line =
-        record.range.empty()
-            ? data.source.first_line
-            : data.source.first_line +
-                  line_number(chunk_text(source, record), record.range.size() - 1) - 1;
+    data.source.first_line = tenant_.content->at(each.row).first_line;
+    data.source.last_line = tenant_.content->at(each.row).last_line;
     return data;
   }
 
@@ -7722,18 +9380,9 @@ class search_run {
     if (each.exact > 0) add(each.exact == 1 ? "exact code" : text_of(each.exact) + " exact codes");
     if (each.lexical_rank != 0) add("lexical rank " + text_of(each.lexical_rank));
     if (each.dense_rank != 0) add("dense rank " + text_of(each.dense_rank));
+    for (std::uint32_t row : each.children) add("for " + tenant_.content->at(row).record.id);
     if (each.rerank_score) add("reranked");
     return why;
-  }
-
-  /// Lines are counted from 1; LF, CRLF and CR end one.
-  [[nodiscard]] static std::size_t line_number(std::string_view text, std::size_t at) {
-    std::size_t line = 1;
-    for (std::size_t i = 0; i < at; ++i) {
-      const bool lone_return = text[i] == '\r' && (i + 1 >= text.size() || text[i + 1] != '\n');
-      if (text[i] == '\n' || lone_return) ++line;
-    }
-    return line;
   }
 
   /// Where the question's words and codes stand in a chunk, in bytes of the document.
@@ -7742,22 +9391,135 @@ class search_run {
     const byte_range range = tenant_.content->at(row).record.range;
     const std::string_view text = slice(source.text, range);
     std::vector<byte_range> matches;
+    const detail::key_set<std::string_view> words(terms_.begin(), terms_.end());
+    const detail::key_set<std::string_view> codes(codes_.begin(), codes_.end());
+    const auto add = [&](byte_range where) {
+      if (!where.empty()) matches.push_back({range.begin + where.begin, range.begin + where.end});
+    };
     const auto found = guarded(errc::callback_failed, "search: matches", [&] {
       for_each_term(text, core_.options.analysis, [&](std::string_view term, byte_range where) {
-        if (std::find(terms_.begin(), terms_.end(), term) == terms_.end()) return;
-        matches.push_back({range.begin + where.begin, range.begin + where.end});
+        if (words.contains(term)) add(where);
       });
       for (const identifier_match& code : core_.finder.find_all(text)) {
-        if (std::find(codes_.begin(), codes_.end(), code.value) == codes_.end()) continue;
-        matches.push_back({range.begin + code.where.begin, range.begin + code.where.end});
+        if (codes.contains(code.value)) add(code.where);
       }
       return true;
     });
-    if (!found) matches.clear();
-    std::sort(matches.begin(), matches.end(), [](byte_range a, byte_range b) {
+    return found ? joined_where_they_overlap(std::move(matches)) : std::vector<byte_range>();
+  }
+
+  [[nodiscard]] static std::vector<byte_range> joined_where_they_overlap(
+      std::vector<byte_range> ranges) {
+    std::sort(ranges.begin(), ranges.end(), [](byte_range a, byte_range b) {
       return a.begin != b.begin ? a.begin < b.begin : a.end < b.end;
     });
-    return matches;
+    std::vector<byte_range> apart;
+    for (const byte_range& range : ranges) {
+      if (apart.empty() || range.begin >= apart.back().end) {
+        apart.push_back(range);
+      } else {
+        apart.back().end = (std::max)(apart.back().end, range.end);
+      }
+    }
+    return apart;
+  }
+
+  // ---- neighbours -------------------------------------------------------------------------------
+
+  /// Adds what stands beside the passages, within what they left of the token budget: the better
+  /// passage's neighbours first, of one passage the closer ones first.
+  void hand_out_neighbours() {
+    if (asked_->neighbours == 0 || candidates_.empty() || !ask_about_neighbours()) return;
+    const stopwatch watch(answer_.timings.selection);
+    std::size_t left = asked_->token_budget.value_or((std::numeric_limits<std::size_t>::max)());
+    detail::key_set<std::uint32_t> shown;
+    for (const candidate& each : candidates_) {
+      shown.insert(each.row);
+      left -= (std::min)(left, tenant_.content->at(each.row).record.token_count);
+    }
+    bool full = false;
+    for (const candidate& each : candidates_) {
+      std::vector<std::uint32_t> taken;
+      for (std::uint32_t row : rows_beside(each.row)) {
+        const std::size_t tokens = tenant_.content->at(row).record.token_count;
+        if (full || shown.contains(row)) continue;
+        full = tokens > left && !asked_->fill_budget;
+        if (tokens > left) continue;
+        left -= tokens;
+        shown.insert(row);
+        taken.push_back(row);
+      }
+      open_neighbours(each.row, std::move(taken));
+    }
+  }
+
+  void open_neighbours(std::uint32_t of, std::vector<std::uint32_t> rows) {
+    std::sort(rows.begin(), rows.end(), [this](std::uint32_t a, std::uint32_t b) {
+      const byte_range x = tenant_.content->at(a).record.range;
+      const byte_range y = tenant_.content->at(b).record.range;
+      return x.begin != y.begin ? x.begin < y.begin : a < b;
+    });
+    for (std::uint32_t row : rows) {
+      const auto known = std::find_if(fused_.begin(), fused_.end(),
+                                      [row](const candidate& each) { return each.row == row; });
+      const candidate found = known == fused_.end() ? candidate{.row = row} : *known;
+      if (auto passage = open(found, matches_in(row))) {
+        answer_.neighbours.push_back({tenant_.content->at(of).record.id, std::move(*passage)});
+      }
+    }
+  }
+
+  /// Asks about all that may be a neighbour, in one batch; where something is denied, the next
+  /// chunk comes into view, and is asked about in turn. Returns whether the source answered.
+  bool ask_about_neighbours() {
+    for (;;) {
+      std::vector<std::uint32_t> rows;
+      for (const candidate& each : candidates_) {
+        for (std::uint32_t row : rows_beside(each.row)) {
+          if (!asked_rows_.contains(row)) rows.push_back(row);
+        }
+      }
+      if (rows.empty()) return true;
+      const std::vector<candidate> fresh = with_families(std::move(rows));
+      for (const candidate& each : fresh) asked_rows_.insert(each.row);
+      static_cast<void>(remove_denied(fresh));
+      if (gate_.failed()) return false;
+    }
+  }
+
+  /// Up to `neighbours` rows before and after a row, closest first; one that nobody was asked about
+  /// yet counts as permitted.
+  [[nodiscard]] std::vector<std::uint32_t> rows_beside(std::uint32_t of) {
+    const auto& order =
+        tenant_.content->families.rows_of_document[tenant_.content->rows[of].document];
+    const auto here =
+        static_cast<std::size_t>(std::find(order.begin(), order.end(), of) - order.begin());
+    std::vector<std::uint32_t> before;
+    std::vector<std::uint32_t> after;
+    for (std::size_t at = here; at-- > 0 && before.size() < asked_->neighbours;) {
+      if (stands_beside(of, order[at])) before.push_back(order[at]);
+    }
+    for (std::size_t at = here + 1; at < order.size() && after.size() < asked_->neighbours; ++at) {
+      if (stands_beside(of, order[at])) after.push_back(order[at]);
+    }
+    std::vector<std::uint32_t> rows;
+    for (std::size_t i = 0; i < (std::max)(before.size(), after.size()); ++i) {
+      if (i < before.size()) rows.push_back(before[i]);
+      if (i < after.size()) rows.push_back(after[i]);
+    }
+    return rows;
+  }
+
+  [[nodiscard]] bool stands_beside(std::uint32_t of, std::uint32_t row) {
+    if (!readable_.contains(row)) return false;
+    if (tenant_.content->at(row).record.heading_path !=
+        tenant_.content->at(of).record.heading_path) {
+      return false;
+    }
+    const std::uint32_t level = open_parent_of(of);
+    if (level != no_row) return tenant_.content->families.parent_of[row] == level;
+    if (!asked_rows_.contains(row)) return true;
+    return is_permitted(row) && open_parent_of(row) == no_row;
   }
 
   // ---- evidence ---------------------------------------------------------------------------------
@@ -7789,19 +9551,25 @@ class search_run {
     return {};
   }
 
-  /// How much of the question's idf mass the handed-out passages hold, 0 to 1.
+  /// How much of the question's idf mass the handed-out passages hold, 0 to 1. A parent holds what
+  /// its children hold; no index knows its own terms.
   [[nodiscard]] double idf_share() const {
     if (candidates_.empty()) return 0;
     const term_index& index = tenant_.content->terms;
-    const row_set rows = counted();
+    const auto holds = [&](std::uint32_t row, const std::string& term) {
+      const auto children = tenant_.content->families.children_of.find(row);
+      if (children == tenant_.content->families.children_of.end()) return index.contains(row, term);
+      return std::any_of(children->second.begin(), children->second.end(),
+                         [&](std::uint32_t child) { return index.contains(child, term); });
+    };
+    const length_statistics corpus = index.statistics(counted_);
     double all = 0;
     double held = 0;
     for (const std::string& term : terms_) {
-      const double rarity = index.idf(term, rows);
+      const double rarity = index.idf(term, counted_, corpus);
       all += rarity;
-      const bool found =
-          std::any_of(candidates_.begin(), candidates_.end(),
-                      [&](const candidate& each) { return index.contains(each.row, term); });
+      const bool found = std::any_of(candidates_.begin(), candidates_.end(),
+                                     [&](const candidate& each) { return holds(each.row, term); });
       if (found) held += rarity;
     }
     return all > 0 ? held / all : 0;
@@ -7809,12 +9577,14 @@ class search_run {
 
   const retriever_core& core_;
   const scope& reader_;
+  const embedder& model_;  // of the pinned state
   tenant_state tenant_;
   std::size_t dimension_ = 0;
   gate gate_;
   clock::time_point begin_ = clock::now();
   const query* asked_ = nullptr;
   row_set readable_;
+  row_set counted_;  // what BM25's statistics are counted over
   std::vector<std::string> terms_, codes_;
   std::vector<float> vector_;
   bool lexical_on_ = false, dense_on_ = false;
@@ -7822,7 +9592,9 @@ class search_run {
   std::vector<vector_hit> dense_;
   row_set among_;       // readable_ without what was denied
   row_set asked_rows_;  // what the permission source was asked about so far
+  std::unordered_map<std::uint32_t, bool> permitted_;  // by row, since it was asked last
   std::vector<candidate> fused_, candidates_;
+  std::vector<parent_fate> fates_;  // by place in fused order
   std::vector<std::uint32_t> shortlist_rows_;
   std::unordered_map<std::uint32_t, double> rerank_scores_;  // by row
   std::optional<error> rerank_failure_;
@@ -7880,6 +9652,10 @@ class snapshot {
   std::shared_ptr<const detail::index_state> state_;
 };
 
+namespace detail {
+struct index_file;
+}  // namespace detail
+
 /// Documents, their indexes, and searches over them. Safe to use from many threads: searches are
 /// const and never wait for an update; updates publish one after the other.
 class retriever {
@@ -7887,15 +9663,20 @@ class retriever {
   explicit retriever(retriever_options options = {})
       : retriever(try_make(std::move(options)).value()) {}
 
-  /// errors  invalid_argument: a malformed identifier pattern, or bm25 options out of range
+  /// errors  invalid_argument: a malformed identifier pattern, bm25 or ivf options out of range
   [[nodiscard]] static result<retriever> try_make(retriever_options options) {
     auto finder = identifier_finder::try_make(
         {options.identifiers, options.find_identifiers, options.identifier_case_matters});
     if (!finder) return finder.failure();
     if (const auto checked = check_bm25(options.bm25); !checked) return checked.failure();
+    const auto checked_ivf = detail::check_ivf(options.ivf.value_or(ivf_options{}));
+    if (!checked_ivf) return checked_ivf.failure();
     auto core = std::make_shared<detail::retriever_core>();
     core->options = std::move(options);
     core->finder = std::move(*finder);
+    auto empty = std::make_shared<detail::index_state>();
+    empty->model = std::make_shared<const embedder>(core->options.embed);
+    core->publish(std::move(empty));
     return retriever(std::move(core));
   }
 
@@ -7914,34 +9695,37 @@ class retriever {
   ///          not_finite, embedder_failed, callback_failed; nothing has changed then
   /// cost     the new documents' own, and a rebuild of their tenant's indexes
   result<update_report> try_upsert(std::span<const chunked_document> documents) {
-    std::vector<detail::stored_document> prepared;
-    prepared.reserve(documents.size());
-    std::set<std::pair<std::string_view, std::string_view>> seen;
+    detail::key_set<std::pair<std::string_view, std::string_view>> seen;
     for (const chunked_document& input : documents) {
-      if (!seen.insert({input.source.tenant, input.source.id}).second) {
-        return error(errc::duplicate_id,
-                     "upsert: document " + detail::in_quotes(input.source.id) + " is given twice");
+      if (seen.insert({input.source.tenant, input.source.id})) continue;
+      return error(errc::duplicate_id,
+                   "upsert: document " + detail::in_quotes(input.source.id) + " is given twice");
+    }
+    for (;;) {  // once more only if another model takes over in the meantime
+      const auto base = core_->current();
+      std::vector<detail::stored_document> prepared;
+      prepared.reserve(documents.size());
+      for (const chunked_document& input : documents) {
+        auto one = detail::prepare_document(*core_, base->model->model, input);
+        if (!one) return one.failure();
+        prepared.push_back(std::move(*one));
       }
-      auto one = detail::prepare_document(*core_, input);
-      if (!one) return one.failure();
-      prepared.push_back(std::move(*one));
+      update_report report;
+      const auto checked = detail::check_not_stale(*base, prepared);
+      if (!checked) return checked.failure();
+      const auto filled = detail::fill_vectors(*core_, *base, prepared, report);
+      if (!filled) return filled.failure();
+      const auto published = detail::publish_documents(*core_, base->model, prepared, report);
+      if (!published) return published.failure();
+      if (*published == detail::publication::done) return report;
     }
-    update_report report;
-    const auto base = core_->current();
-    if (auto checked = detail::check_not_stale(*base, prepared); !checked) return checked.failure();
-    if (auto filled = detail::fill_vectors(*core_, *base, prepared, report); !filled) {
-      return filled.failure();
-    }
-    if (auto published = detail::publish_documents(*core_, prepared, report); !published) {
-      return published.failure();
-    }
-    return report;
   }
   update_report upsert(std::span<const chunked_document> documents) {
     return try_upsert(documents).value();
   }
 
-  /// The same for one document.
+  /// The same for one document. The chunks must be cut from this very text; in one call do not
+  /// move the document and cut it: which comes first is the compiler's choice.
   result<update_report> try_upsert(document source, std::vector<chunk> chunks) {
     const std::array<chunked_document, 1> one{
         chunked_document{std::move(source), std::move(chunks)}};
@@ -7960,6 +9744,10 @@ class retriever {
     auto groups = detail::groups_of(*base, tenant);
     const auto place = documents.find(document_id);
     if (place == documents.end()) return missing("erase", document_id);
+    for (const detail::stored_chunk& item : place->second->chunks) {
+      core_->migration.erase(
+          search_text(place->second->source, item.record, core_->options.search_text));
+    }
     documents.erase(place);
     groups.erase(groups.find(document_id));
     auto content = detail::build_content(core_->options, documents, base->dimension);
@@ -7995,6 +9783,36 @@ class retriever {
                   std::string_view tenant = {}) {
     try_set_access(document_id, std::move(groups), tenant).value();
   }
+
+  /// Changes to another embedding model. Vectors of all stored chunks are made beside the old ones,
+  /// supplied ones included; then vectors and questions change over in one step. Until then every
+  /// search uses the old model for both, and snapshots that are pinned before keep it. Updates go
+  /// on meanwhile and are followed; with texts coming in faster than `next` embeds them, the call
+  /// does not end.
+  ///
+  /// next     its tag differs from the present model's
+  /// returns  what was embedded; unchanged text is embedded again, as the model is another
+  /// errors   invalid_argument: no embed function, batch_size 0, the present model's tag, or a
+  ///          change that is running already; embedder_failed, dimension_mismatch, not_finite, or
+  ///          what `next` returns. The old model stays then, and finished vectors are kept for the
+  ///          next attempt with the same tag
+  /// cost     one embedding of each distinct input, and a rebuild of all indexes
+  result<migration_report> try_migrate(const embedder& next) {
+    if (const auto checked = detail::check_embedder(next); !checked) return checked.failure();
+    const auto base = core_->current();
+    const bool in_use = base->model->embed || base->dimension != 0;
+    if (in_use && base->model->model == next.model) {
+      return error(errc::invalid_argument, "migrate: this index holds model " +
+                                               detail::in_quotes(next.model) +
+                                               " already; another model needs another tag");
+    }
+    if (!core_->migration.begin(next)) {
+      return error(errc::invalid_argument,
+                   "migrate: another migration of this retriever is running");
+    }
+    return detail::migration_attempt(*core_).run(next);
+  }
+  migration_report migrate(const embedder& next) { return try_migrate(next).value(); }
 
   /// Asks the permission source what a principal may read, now.
   /// errors  permission_failed: no source, or it did not answer
@@ -8047,8 +9865,2229 @@ class retriever {
     core_->publish(std::move(next));
   }
 
+  friend struct detail::index_file;
   std::shared_ptr<detail::retriever_core> core_;
 };
+
+// =================================================================================================
+// 15. Evaluation: how well a search finds what people judged to be the answer
+//
+// In   judged questions; ranked lists, of a retriever or a file.      Out   measures, intervals.
+//
+//   P@k       relevant among the first k / k
+//   recall@k  relevant among the first k / all relevant
+//   MRR       mean over questions of 1 / rank of the first relevant
+//   MAP       mean over questions of (sum of P@rank over the relevant in the list) / all relevant
+//   nDCG@k    DCG / DCG of the best order
+//   DCG       sum over the first k of relevance / log2(rank + 1)
+//   recall at the budget: required passages among those that are sent / all required
+//
+// Each question's list and judgements are made sets first; the order is the list's, whatever its
+// scores say. A judged question without results counts 0; one without judgements is left out and
+// named; one that has no answer has no recall and is kept apart, and so is one whose answer this
+// reader may not read. Every mean says how many questions stand behind it.
+//
+// The section is long because it is three: measures with their intervals; run and judgement files,
+// whose numbers are read and written exactly in every locale; and the variants of one retriever
+// side by side.
+//
+// Source   Jarvelin and Kekalainen, TOIS 2002 (nDCG); trec_eval for the others and the file forms;
+//          Efron and Tibshirani 1993 (bootstrap); Smucker, Allan and Carterette, CIKM 2007
+//          (randomization test); Holm, Scand. J. Statistics 1979.
+// =================================================================================================
+
+/// The kind of a question that nothing in the collection answers.
+inline constexpr std::string_view unanswerable_kind = "unanswerable";
+
+/// What someone found about one passage, or one document, and one question.
+struct judgement {
+  std::string id = {};  ///< of a passage or a document, as the ranked lists name it
+  int relevance = 1;    ///< 0 or less: looked at and not relevant; above: the gain of nDCG
+  std::optional<std::uint64_t> revision = {};  ///< of the text that was judged; none: not compared
+};
+
+/// A question with what its answer needs.
+struct judged_question {
+  std::string id = {};
+  std::string text = {};
+  std::string kind = {};  ///< "exact-code", "paraphrase", "multi-section", "unanswerable", any text
+  std::vector<std::string> required = {};  ///< all needed for an answer; none: all that is relevant
+  std::vector<judgement> judgements = {};  ///< what is required need not stand here again
+  std::vector<std::string> forbidden = {};  ///< what this reader may not see: a leak if it appears
+  std::optional<principal> who = {};        ///< for an ablation: who asks, if not its reader
+  std::optional<embedding> vector = {};     ///< for an ablation: the question's; none: embedder's
+};
+
+/// What a search returned for one question.
+struct ranked_list {
+  std::string question = {};                  ///< id of the judged question
+  std::vector<std::string> ids = {};          ///< best first: this order counts, never the scores
+  std::vector<double> scores = {};            ///< one for each id, or none
+  std::vector<std::uint64_t> revisions = {};  ///< one for each id, or none
+  std::optional<std::vector<std::string>> sent = {};  ///< what a model is sent; none: unknown
+  std::optional<bool> sufficient = {};  ///< what the caller's evidence rule said; none: no rule
+  std::string failure = {};             ///< not empty: the search failed, and why
+};
+
+// ---- measures -----------------------------------------------------------------------------------
+
+/// The measures of one question. Each lies between 0 and 1.
+enum class measure {
+  ndcg,               ///< of the first k
+  average_precision,  ///< of the whole list; its mean is MAP
+  reciprocal_rank,    ///< 1 / rank of the first relevant; 0: none; its mean is MRR
+  precision,          ///< relevant among the first k / k
+  recall,             ///< relevant among the first k / all relevant
+  budget_recall,      ///< required among what is sent / all required; only where that is known
+  first_required,     ///< 1 / rank of the first required; 0: none
+  all_required,       ///< 1: all required are sent (where unknown: are among the first k), else 0
+  unjudged,           ///< share of the first k that nobody judged; only where there is a list
+};
+inline constexpr std::size_t measure_count = 9;
+
+/// "ndcg" and so on.
+[[nodiscard]] inline std::string_view name_of(measure which) {
+  constexpr std::array<std::string_view, measure_count> names{
+      "ndcg",          "average_precision", "reciprocal_rank", "precision", "recall",
+      "budget_recall", "first_required",    "all_required",    "unjudged"};
+  return names[static_cast<std::size_t>(which)];
+}
+
+/// Why a question counts in the means, or does not.
+enum class question_outcome {
+  measured,      ///< counts
+  no_result,     ///< judged, but the list is empty or missing: counts 0
+  failed,        ///< the search failed: counts 0
+  unanswerable,  ///< by its kind: kept apart
+  forbidden,     ///< not answerable for this reader, who may not see what is required: kept apart
+  not_judged,    ///< nothing relevant is known: left out
+};
+
+/// One judged question, measured.
+struct question_measures {
+  std::string id = {};
+  std::string kind = {};
+  question_outcome outcome = question_outcome::measured;
+  std::array<std::optional<double>, measure_count> values = {};
+  std::size_t first_required_rank = 0;  ///< from 1; 0: not in the list
+
+  [[nodiscard]] const std::optional<double>& operator[](measure which) const {
+    return values[static_cast<std::size_t>(which)];
+  }
+};
+
+/// A mean and the number of questions behind it; without questions 0 of 0.
+struct mean_value {
+  double value = 0;
+  std::size_t n = 0;
+};
+
+/// The means of some questions.
+struct measure_means {
+  std::size_t questions = 0;  ///< that count, those without a result included
+  std::array<mean_value, measure_count> values = {};
+
+  [[nodiscard]] const mean_value& operator[](measure which) const {
+    return values[static_cast<std::size_t>(which)];
+  }
+};
+
+/// Questions without an answer: there is no recall, only whether the system knew.
+struct unanswerable_counts {
+  std::size_t questions = 0;
+  std::size_t returned = 0;      ///< something was returned all the same
+  std::size_t with_rule = 0;     ///< an evidence rule was asked
+  std::size_t passed_rule = 0;   ///< ... and called the evidence enough, with something returned
+  std::size_t insufficient = 0;  ///< ... and said that it is not enough
+};
+
+/// An id that deserves a look, and the question that it belongs to.
+struct evaluation_note {
+  std::string question = {};
+  std::string id = {};
+  friend bool operator==(const evaluation_note&, const evaluation_note&) = default;
+};
+
+/// All that evaluate found.
+struct evaluation {
+  std::size_t k = 10;
+  measure_means overall = {};
+  std::map<std::string, measure_means> by_kind = {};  ///< answerable kinds
+  unanswerable_counts unanswerable = {};
+  std::size_t wrongly_insufficient = 0;           ///< answerable, yet the rule said not enough
+  std::vector<question_measures> questions = {};  ///< in the order of the judged questions
+  std::vector<evaluation_note> leaks = {};        ///< forbidden, and yet in a list: this run failed
+  std::vector<evaluation_note> repeated_results = {};     ///< an id again in one list
+  std::vector<evaluation_note> repeated_judgements = {};  ///< an id again among the judged, or the
+                                                          ///< required; the larger relevance holds
+  std::vector<evaluation_note> stale = {};  ///< the text has another revision than the judged one
+  std::vector<std::string> unjudged_questions = {};  ///< have a list and no relevant judgement
+  std::vector<evaluation_note> failures = {};        ///< question, and why its search failed
+
+  /// The ids of the questions with this outcome.
+  [[nodiscard]] std::vector<std::string> with(question_outcome outcome) const {
+    std::vector<std::string> ids;
+    for (const question_measures& each : questions) {
+      if (each.outcome == outcome) ids.push_back(each.id);
+    }
+    return ids;
+  }
+};
+
+struct evaluation_options {
+  std::size_t k = 10;  ///< places that nDCG, P, recall and the unjudged share look at, at least 1
+};
+
+namespace detail {
+
+/// A question's judgements as sets, without what its reader may not see.
+struct judged_sets {
+  std::unordered_map<std::string_view, int> relevance;
+  detail::key_set<std::string_view> required, forbidden;
+  std::vector<int> gains;        // of the relevant, largest first
+  bool needs_forbidden = false;  // no answer without what is forbidden
+
+  [[nodiscard]] int gain_of(std::string_view id) const {
+    const auto found = relevance.find(id);
+    return found == relevance.end() ? 0 : (std::max)(found->second, 0);
+  }
+};
+
+[[nodiscard]] inline judged_sets sets_of(const judged_question& question,
+                                         std::vector<evaluation_note>& repeated) {
+  judged_sets sets;
+  sets.forbidden.insert(question.forbidden.begin(), question.forbidden.end());
+  for (const judgement& each : question.judgements) {
+    const auto [found, fresh] = sets.relevance.try_emplace(each.id, each.relevance);
+    if (fresh) continue;
+    repeated.push_back({question.id, each.id});
+    found->second = (std::max)(found->second, each.relevance);
+  }
+  for (const std::string& id : question.required) {
+    if (!sets.required.insert(id)) repeated.push_back({question.id, id});
+    const auto known = sets.relevance.try_emplace(id, 1).first;
+    known->second = (std::max)(known->second, 1);  // what is needed is relevant
+  }
+  bool lost_relevant = false;
+  for (const std::string& id : question.forbidden) {
+    if (sets.required.erase(id)) sets.needs_forbidden = true;
+    if (sets.gain_of(id) > 0) lost_relevant = true;
+    sets.relevance.erase(id);
+  }
+  for (const auto& [id, relevance] : sets.relevance) {
+    if (relevance <= 0) continue;
+    sets.gains.push_back(relevance);
+    if (question.required.empty()) sets.required.insert(id);
+  }
+  if (sets.gains.empty() && lost_relevant) sets.needs_forbidden = true;
+  std::sort(sets.gains.begin(), sets.gains.end(), std::greater<>());
+  return sets;
+}
+
+/// The ids of a list, each once, in its order.
+[[nodiscard]] inline std::vector<std::string_view> distinct_ids(
+    const std::string& question, const std::vector<std::string>& ids,
+    std::vector<evaluation_note>* repeated) {
+  std::vector<std::string_view> out;
+  detail::key_set<std::string_view> seen;
+  for (const std::string& id : ids) {
+    if (seen.insert(id)) {
+      out.push_back(id);
+    } else if (repeated != nullptr) {
+      repeated->push_back({question, id});
+    }
+  }
+  return out;
+}
+
+[[nodiscard]] inline double discounted(double gain, std::size_t rank) {
+  return gain / std::log2(static_cast<double>(rank) + 1.0);
+}
+
+/// nDCG, average precision, reciprocal rank, P and recall of one list.
+inline void measure_relevance(question_measures& out, const judged_sets& sets,
+                              std::span<const std::string_view> ids, std::size_t k) {
+  double dcg = 0;
+  double precisions = 0;
+  double first = 0;
+  std::size_t found = 0;
+  std::size_t found_in_k = 0;
+  for (std::size_t rank = 1; rank <= ids.size(); ++rank) {
+    const int gain = sets.gain_of(ids[rank - 1]);
+    if (gain == 0) continue;
+    ++found;
+    precisions += static_cast<double>(found) / static_cast<double>(rank);
+    if (found == 1) first = 1.0 / static_cast<double>(rank);
+    if (rank > k) continue;
+    found_in_k = found;
+    dcg += discounted(gain, rank);
+  }
+  double best = 0;
+  for (std::size_t i = 0; i < (std::min)(k, sets.gains.size()); ++i) {
+    best += discounted(sets.gains[i], i + 1);
+  }
+  const auto relevant = static_cast<double>(sets.gains.size());
+  const auto set = [&out](measure which, double value) {
+    out.values[static_cast<std::size_t>(which)] = value;
+  };
+  set(measure::ndcg, dcg / best);
+  set(measure::average_precision, precisions / relevant);
+  set(measure::reciprocal_rank, first);
+  set(measure::precision, static_cast<double>(found_in_k) / static_cast<double>(k));
+  set(measure::recall, static_cast<double>(found_in_k) / relevant);
+}
+
+/// Where the required ones stand, how many of them are sent, and what nobody judged.
+inline void measure_required(question_measures& out, const judged_sets& sets,
+                             std::span<const std::string_view> ids,
+                             const std::vector<std::string>* sent, std::size_t k) {
+  const auto set = [&out](measure which, double value) {
+    out.values[static_cast<std::size_t>(which)] = value;
+  };
+  const auto required_in = [&sets](std::span<const std::string_view> some) {
+    return static_cast<std::size_t>(std::count_if(
+        some.begin(), some.end(), [&](std::string_view id) { return sets.required.contains(id); }));
+  };
+  std::size_t rank = 0;
+  for (std::size_t i = 0; i < ids.size() && rank == 0; ++i) {
+    if (sets.required.contains(ids[i])) rank = i + 1;
+  }
+  out.first_required_rank = rank;
+  set(measure::first_required, rank == 0 ? 0.0 : 1.0 / static_cast<double>(rank));
+
+  const auto first_k = ids.first((std::min)(k, ids.size()));
+  std::size_t handed_out = required_in(first_k);
+  if (sent != nullptr) {
+    handed_out = required_in(distinct_ids(out.id, *sent, nullptr));
+    set(measure::budget_recall,
+        static_cast<double>(handed_out) / static_cast<double>(sets.required.size()));
+  }
+  set(measure::all_required, handed_out == sets.required.size() ? 1.0 : 0.0);
+  if (first_k.empty()) return;
+  const auto unjudged = std::count_if(first_k.begin(), first_k.end(), [&](std::string_view id) {
+    return !sets.relevance.contains(id) && !sets.forbidden.contains(id);
+  });
+  set(measure::unjudged, static_cast<double>(unjudged) / static_cast<double>(first_k.size()));
+}
+
+[[nodiscard]] inline question_outcome outcome_of(const judged_question& question,
+                                                 const judged_sets& sets, const ranked_list* list,
+                                                 std::size_t found) {
+  if (question.kind == unanswerable_kind) return question_outcome::unanswerable;
+  if (sets.needs_forbidden) return question_outcome::forbidden;
+  if (sets.gains.empty()) return question_outcome::not_judged;
+  if (list != nullptr && !list->failure.empty()) return question_outcome::failed;
+  return found == 0 ? question_outcome::no_result : question_outcome::measured;
+}
+
+[[nodiscard]] inline bool counts(question_outcome outcome) {
+  return outcome == question_outcome::measured || outcome == question_outcome::no_result ||
+         outcome == question_outcome::failed;
+}
+
+/// Adds up; the last step divides.
+inline void add_to(measure_means& sums, const question_measures& question) {
+  ++sums.questions;
+  for (std::size_t i = 0; i < measure_count; ++i) {
+    if (!question.values[i]) continue;
+    sums.values[i].value += *question.values[i];
+    ++sums.values[i].n;
+  }
+}
+inline void divide(measure_means& sums) {
+  for (mean_value& each : sums.values) {
+    if (each.n != 0) each.value /= static_cast<double>(each.n);
+  }
+}
+
+/// What is wrong with the questions and lists, if anything; else the list of each question.
+[[nodiscard]] inline result<std::unordered_map<std::string_view, const ranked_list*>> match_lists(
+    std::span<const judged_question> questions, std::span<const ranked_list> lists, std::size_t k) {
+  if (k == 0) return error(errc::invalid_argument, "evaluate: k 0 must be at least 1");
+  std::unordered_map<std::string_view, const ranked_list*> list_of;
+  for (const ranked_list& list : lists) {
+    if (!list_of.try_emplace(list.question, &list).second) {
+      return error(errc::duplicate_id,
+                   "evaluate: question " + in_quotes(list.question) + " has two ranked lists");
+    }
+    for (const std::size_t count : {list.scores.size(), list.revisions.size()}) {
+      if (count == 0 || count == list.ids.size()) continue;
+      return error(errc::invalid_argument,
+                   "evaluate: the list of question " + in_quotes(list.question) + " has " +
+                       text_of(list.ids.size()) + " ids and " + text_of(count) +
+                       " scores or revisions, expected one for each id or none");
+    }
+  }
+  detail::key_set<std::string_view> seen;
+  for (const judged_question& question : questions) {
+    if (!seen.insert(question.id)) {
+      return error(errc::duplicate_id,
+                   "evaluate: question " + in_quotes(question.id) + " is judged twice");
+    }
+  }
+  return list_of;
+}
+
+/// Leaks, stale judgements and the failure of one question: what must be seen beside the numbers.
+inline void note_oddities(evaluation& out, const judged_question& question, const judged_sets& sets,
+                          const ranked_list& list) {
+  if (!list.failure.empty()) out.failures.push_back({question.id, list.failure});
+  detail::key_set<std::string_view> told;
+  const auto look_for_leaks = [&](const std::vector<std::string>& ids) {
+    for (const std::string& id : ids) {
+      if (!sets.forbidden.contains(id) || !told.insert(id)) continue;
+      out.leaks.push_back({question.id, id});
+    }
+  };
+  look_for_leaks(list.ids);
+  if (list.sent) look_for_leaks(*list.sent);
+  if (list.revisions.empty()) return;
+  std::unordered_map<std::string_view, std::uint64_t> now;
+  for (std::size_t i = 0; i < list.ids.size(); ++i) now.emplace(list.ids[i], list.revisions[i]);
+  for (const judgement& each : question.judgements) {
+    const auto found = now.find(each.id);
+    if (!each.revision || found == now.end() || found->second == *each.revision) continue;
+    out.stale.push_back({question.id, each.id});
+  }
+}
+
+inline void count_unanswerable(unanswerable_counts& counts, const ranked_list* list) {
+  ++counts.questions;
+  if (list == nullptr) return;
+  const bool returned = list->sent ? !list->sent->empty() : !list->ids.empty();
+  if (returned) ++counts.returned;
+  if (!list->sufficient) return;
+  ++counts.with_rule;
+  if (!*list->sufficient) ++counts.insufficient;
+  if (*list->sufficient && returned) ++counts.passed_rule;
+}
+
+/// Measures one question and adds it to the means and the lists of `out`. `sent_known`: this run
+/// says what is sent, so that for a question without a list nothing was.
+inline void measure_question(evaluation& out, const judged_question& question,
+                             const ranked_list* list, bool sent_known) {
+  const judged_sets sets = sets_of(question, out.repeated_judgements);
+  std::vector<std::string_view> ids;
+  if (list != nullptr) {
+    ids = distinct_ids(question.id, list->ids, &out.repeated_results);
+    note_oddities(out, question, sets, *list);
+    if (!list->failure.empty()) ids.clear();
+  }
+  question_measures measured{.id = question.id, .kind = question.kind};
+  measured.outcome = outcome_of(question, sets, list, ids.size());
+  if (measured.outcome == question_outcome::unanswerable) {
+    count_unanswerable(out.unanswerable, list);
+  } else if (measured.outcome == question_outcome::not_judged && list != nullptr) {
+    out.unjudged_questions.push_back(question.id);
+  }
+  if (counts(measured.outcome)) {
+    measure_relevance(measured, sets, ids, out.k);
+    const std::vector<std::string> nothing;
+    const bool usable = list != nullptr && list->failure.empty();
+    const auto* sent = !usable ? &nothing : list->sent ? &*list->sent : nullptr;
+    measure_required(measured, sets, ids, sent_known ? sent : nullptr, out.k);
+    add_to(out.overall, measured);
+    add_to(out.by_kind[question.kind], measured);
+    if (list != nullptr && list->sufficient == false) ++out.wrongly_insufficient;
+  }
+  out.questions.push_back(std::move(measured));
+}
+
+}  // namespace detail
+
+/// Measures ranked lists against judged questions.
+///
+/// questions  each id once; required and relevant ones that are forbidden leave the question's sets
+/// lists      at most one for each question, in any order; others are named and left out
+/// returns    measures of each question, their means overall and by kind, and what needs a look
+/// errors     invalid_argument: k 0, or scores or revisions of another count than ids;
+///            duplicate_id: two questions or two lists of one id
+/// cost       O(ids + judgements), expected
+///
+/// Required A and B, list A, A, X: repeats are reported, recall is 1/2, the first required rank 1.
+[[nodiscard]] inline result<evaluation> try_evaluate(std::span<const judged_question> questions,
+                                                     std::span<const ranked_list> lists,
+                                                     const evaluation_options& options = {}) {
+  const auto list_of = detail::match_lists(questions, lists, options.k);
+  if (!list_of) return list_of.failure();
+  evaluation out;
+  out.k = options.k;
+  const bool sent_known = std::any_of(
+      lists.begin(), lists.end(), [](const ranked_list& list) { return list.sent.has_value(); });
+  detail::key_set<std::string_view> judged;
+  for (const judged_question& question : questions) {
+    judged.insert(question.id);
+    const auto found = list_of->find(question.id);
+    const ranked_list* list = found == list_of->end() ? nullptr : found->second;
+    detail::measure_question(out, question, list, sent_known);
+  }
+  for (const ranked_list& list : lists) {
+    if (!judged.contains(list.question)) out.unjudged_questions.push_back(list.question);
+  }
+  detail::divide(out.overall);
+  for (auto& [kind, means] : out.by_kind) detail::divide(means);
+  return out;
+}
+[[nodiscard]] inline evaluation evaluate(std::span<const judged_question> questions,
+                                         std::span<const ranked_list> lists,
+                                         const evaluation_options& options = {}) {
+  return try_evaluate(questions, lists, options).value();
+}
+
+// ---- percentiles, intervals, corrections --------------------------------------------------------
+
+/// A percentile by nearest rank: always one of the samples.
+struct percentile_value {
+  double value = 0;
+  std::size_t n = 0;        ///< samples behind it
+  bool few_samples = true;  ///< fewer than 20: a high percentile is then little but the maximum
+};
+
+/// The sample at place ceil(p n) - 1 of the sorted samples. Without samples: 0, of 0.
+///
+/// p       above 0, at most 1: 0.5 is the median, 0.95 what one of twenty exceeds
+/// errors  invalid_argument: p; not_finite: a sample
+/// cost    O(n log n)
+///
+/// Of 1, 2, ... 20 ms: p50 is 10 ms and p95 is 19 ms. Percentiles of stages do not add up to the
+/// percentile of their total.
+[[nodiscard]] inline result<percentile_value> try_percentile(std::vector<double> samples,
+                                                             double p) {
+  if (!detail::is_finite(p) || p <= 0 || p > 1) {
+    return error(errc::invalid_argument,
+                 "percentile: p " + detail::decimal_text(p) + " must be above 0 and at most 1");
+  }
+  for (double sample : samples) {
+    if (!detail::is_finite(sample)) {
+      return error(errc::not_finite, "percentile: a sample is NaN or infinite");
+    }
+  }
+  const std::size_t n = samples.size();
+  if (n == 0) return percentile_value{};
+  // The small part keeps 0.07 x 100 at 7, although the product of the doubles is a little more.
+  const double place = std::ceil(p * static_cast<double>(n) - 1e-9);
+  const std::size_t index = place < 1 ? 0 : (std::min)(static_cast<std::size_t>(place), n) - 1;
+  std::sort(samples.begin(), samples.end());
+  return percentile_value{samples[index], n, n < 20};
+}
+[[nodiscard]] inline percentile_value percentile(std::vector<double> samples, double p) {
+  return try_percentile(std::move(samples), p).value();
+}
+
+/// How to compare two runs over the same questions.
+struct bootstrap_options {
+  std::size_t rounds = 10000;  ///< resamples, and sign draws, at least 1; more: smoother
+  std::uint64_t seed = 1;      ///< the same seed gives the same interval on every platform
+  double level = 0.95;         ///< of the interval, above 0 and below 1
+};
+
+/// What the second of two runs adds, question by question.
+struct comparison {
+  std::size_t n = 0;         ///< questions that both runs have a value for
+  double difference = 0;     ///< mean of second minus first
+  double low = 0, high = 0;  ///< percentile interval of that mean, by paired bootstrap
+  std::size_t wins = 0, ties = 0, losses = 0;  ///< questions on which the second is better, ...
+  double p = 1;                                ///< two-sided, by flipping signs at random
+  double adjusted_p = 1;  ///< after Holm's correction, where several were made; else p
+  double level = 0.95;
+
+  /// Whether the sign of the difference may be believed: it withstands the correction and the
+  /// interval leaves out 0.
+  [[nodiscard]] bool decided() const { return adjusted_p < 1 - level && (low > 0 || high < 0); }
+};
+
+namespace detail {
+
+/// Means of as many draws, with putting back, as there are differences.
+[[nodiscard]] inline std::vector<double> resampled_means(std::span<const double> differences,
+                                                         std::size_t rounds,
+                                                         random_source& random) {
+  std::vector<double> means(rounds);
+  for (double& mean : means) {
+    for (std::size_t i = 0; i < differences.size(); ++i) {
+      mean += differences[static_cast<std::size_t>(random.below(differences.size()))];
+    }
+    mean /= static_cast<double>(differences.size());
+  }
+  return means;
+}
+
+/// How often a sum of at least this size arises if which run is which is decided by a coin for
+/// each question.
+[[nodiscard]] inline double sign_flip_p(std::span<const double> differences, double sum,
+                                        std::size_t rounds, random_source& random) {
+  const double bound = sum * (1 - 1e-12);  // equal sums may differ in their last bit
+  std::size_t as_extreme = 1;
+  for (std::size_t round = 0; round < rounds; ++round) {
+    double flipped = 0;
+    std::uint64_t bits = 0;
+    for (std::size_t i = 0; i < differences.size(); ++i, bits >>= 1) {
+      if (i % 64 == 0) bits = random.next();
+      flipped += (bits & 1U) != 0 ? differences[i] : -differences[i];
+    }
+    if (std::fabs(flipped) >= bound) ++as_extreme;
+  }
+  return static_cast<double>(as_extreme) / (static_cast<double>(rounds) + 1);
+}
+
+}  // namespace detail
+
+/// Compares two runs by paired values: both hold the same questions in the same order.
+///
+/// returns  the mean difference, its bootstrap interval over questions, and the p-value of a
+///          randomization test; p is never 0, but (as extreme + 1) / (rounds + 1)
+/// errors   invalid_argument: other counts, rounds 0, level; not_finite: a value
+/// cost     O(rounds x n)
+[[nodiscard]] inline result<comparison> try_compare_paired(std::span<const double> first,
+                                                           std::span<const double> second,
+                                                           const bootstrap_options& options = {}) {
+  const auto refuse = [](errc code, const std::string& sentence) {
+    return error(code, "compare_paired: " + sentence);
+  };
+  if (first.size() != second.size()) {
+    return refuse(errc::invalid_argument, detail::text_of(first.size()) + " values and " +
+                                              detail::text_of(second.size()) +
+                                              ", expected as many");
+  }
+  if (options.rounds == 0) return refuse(errc::invalid_argument, "rounds 0 must be at least 1");
+  if (!detail::is_finite(options.level) || options.level <= 0 || options.level >= 1) {
+    return refuse(errc::invalid_argument,
+                  "level " + detail::decimal_text(options.level) + " must be above 0 and below 1");
+  }
+  comparison out{.n = first.size(), .level = options.level};
+  std::vector<double> differences;
+  double sum = 0;
+  for (std::size_t i = 0; i < first.size(); ++i) {
+    differences.push_back(second[i] - first[i]);
+    if (!detail::is_finite(differences.back())) {
+      return refuse(errc::not_finite, "value " + detail::text_of(i + 1) + " is NaN or infinite");
+    }
+    sum += differences.back();
+    ++(differences.back() > 0 ? out.wins : differences.back() < 0 ? out.losses : out.ties);
+  }
+  if (differences.empty()) return out;
+
+  out.difference = sum / static_cast<double>(differences.size());
+  detail::random_source random(options.seed);
+  std::vector<double> means = detail::resampled_means(differences, options.rounds, random);
+  const double tail = (1 - options.level) / 2;
+  out.low = percentile(means, tail).value;
+  out.high = percentile(std::move(means), 1 - tail).value;
+  out.p = detail::sign_flip_p(differences, std::fabs(sum), options.rounds, random);
+  out.adjusted_p = out.p;
+  return out;
+}
+[[nodiscard]] inline comparison compare_paired(std::span<const double> first,
+                                               std::span<const double> second,
+                                               const bootstrap_options& options = {}) {
+  return try_compare_paired(first, second, options).value();
+}
+
+/// Compares one measure of two evaluations over the questions that have a value in both.
+/// errors  as try_compare_paired; invalid_argument: the evaluations are of other questions
+[[nodiscard]] inline result<comparison> try_compare(const evaluation& first,
+                                                    const evaluation& second, measure which,
+                                                    const bootstrap_options& options = {}) {
+  const bool same = std::equal(
+      first.questions.begin(), first.questions.end(), second.questions.begin(),
+      second.questions.end(),
+      [](const question_measures& a, const question_measures& b) { return a.id == b.id; });
+  if (!same) {
+    return error(errc::invalid_argument,
+                 "compare: the two evaluations hold other questions, or in another order");
+  }
+  std::vector<double> before, after;
+  for (std::size_t i = 0; i < first.questions.size(); ++i) {
+    const auto& a = first.questions[i][which];
+    const auto& b = second.questions[i][which];
+    if (!a || !b) continue;
+    before.push_back(*a);
+    after.push_back(*b);
+  }
+  return try_compare_paired(before, after, options);
+}
+[[nodiscard]] inline comparison compare(const evaluation& first, const evaluation& second,
+                                        measure which, const bootstrap_options& options = {}) {
+  return try_compare(first, second, which, options).value();
+}
+
+/// Holm's step-down correction: p-values of several comparisons, made fit to be read together.
+///
+/// returns  adjusted p-values in the order given, each at least its p and at most 1
+/// cost     O(n log n)
+///
+/// 0.01, 0.04, 0.03 become 0.03, 0.06, 0.06.
+[[nodiscard]] inline std::vector<double> holm_adjusted(std::span<const double> p_values) {
+  std::vector<std::size_t> order(p_values.size());
+  for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
+  std::sort(order.begin(), order.end(), [p_values](std::size_t a, std::size_t b) {
+    return p_values[a] != p_values[b] ? p_values[a] < p_values[b] : a < b;
+  });
+  std::vector<double> adjusted(p_values.size());
+  double largest = 0;
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    const auto left = static_cast<double>(order.size() - i);
+    largest = (std::max)(largest, (std::min)(1.0, left * p_values[order[i]]));
+    adjusted[order[i]] = largest;
+  }
+  return adjusted;
+}
+
+// ---- numbers in files ---------------------------------------------------------------------------
+
+namespace detail {
+
+/// A whole number of any size, least significant word first: what exact conversion between decimal
+/// and binary fractions needs. The standard conversions follow the locale or are not everywhere.
+class big_number {
+ public:
+  explicit big_number(std::uint64_t value = 0) {
+    for (; value != 0; value >>= 32) words_.push_back(static_cast<std::uint32_t>(value));
+  }
+
+  void multiply_add(std::uint32_t factor, std::uint32_t addend) {
+    std::uint64_t carry = addend;
+    for (std::uint32_t& word : words_) {
+      carry += std::uint64_t{word} * factor;
+      word = static_cast<std::uint32_t>(carry);
+      carry >>= 32;
+    }
+    if (carry != 0) words_.push_back(static_cast<std::uint32_t>(carry));
+  }
+  void multiply_by_power_of_10(int exponent) {
+    for (; exponent > 0; --exponent) multiply_add(10, 0);
+  }
+  void shift_left(std::size_t bits) {
+    if (words_.empty()) return;
+    if (bits % 32 != 0) multiply_add(std::uint32_t{1} << (bits % 32), 0);
+    words_.insert(words_.begin(), bits / 32, 0);
+  }
+  /// Only where `other` is not larger.
+  void subtract(const big_number& other) {
+    std::uint64_t borrow = 0;
+    for (std::size_t i = 0; i < words_.size(); ++i) {
+      const std::uint64_t taken = borrow + (i < other.words_.size() ? other.words_[i] : 0U);
+      borrow = words_[i] < taken ? 1 : 0;
+      words_[i] = static_cast<std::uint32_t>(words_[i] - taken);
+    }
+    while (!words_.empty() && words_.back() == 0) words_.pop_back();
+  }
+  [[nodiscard]] std::size_t bit_length() const {
+    if (words_.empty()) return 0;
+    std::size_t bits = 32 * (words_.size() - 1);
+    for (std::uint32_t top = words_.back(); top != 0; top >>= 1) ++bits;
+    return bits;
+  }
+  /// Below 0, 0 or above 0, as this is smaller, equal or larger.
+  [[nodiscard]] int compared_to(const big_number& other) const {
+    if (words_.size() != other.words_.size()) return words_.size() < other.words_.size() ? -1 : 1;
+    for (std::size_t i = words_.size(); i-- > 0;) {
+      if (words_[i] != other.words_[i]) return words_[i] < other.words_[i] ? -1 : 1;
+    }
+    return 0;
+  }
+
+ private:
+  std::vector<std::uint32_t> words_;
+};
+
+/// The double closest to top / bottom, both above 0; ties to even. Nothing: too large for one.
+[[nodiscard]] inline std::optional<double> closest_double(big_number top, big_number bottom) {
+  const auto exponent_of = [](const big_number& number) {
+    return static_cast<int>(number.bit_length());
+  };
+  int exponent = exponent_of(top) - exponent_of(bottom);
+  if (exponent < 0) top.shift_left(static_cast<std::size_t>(-exponent));
+  if (exponent > 0) bottom.shift_left(static_cast<std::size_t>(exponent));
+  if (top.compared_to(bottom) < 0) {
+    top.shift_left(1);
+    --exponent;
+  }
+  // Now 1 <= top / bottom < 2. A double holds 53 bits of it, fewer below 2^-1022.
+  const int bits = (std::min)(53, 53 + exponent + 1022);
+  if (bits < 0) return 0.0;
+  std::uint64_t mantissa = 0;
+  for (int i = 0; i < bits; ++i) {
+    const bool bit = top.compared_to(bottom) >= 0;
+    if (bit) top.subtract(bottom);
+    top.shift_left(1);
+    mantissa = 2 * mantissa + (bit ? 1 : 0);
+  }
+  const int rest = top.compared_to(bottom);
+  if (rest > 0 || (rest == 0 && mantissa % 2 != 0)) ++mantissa;
+  if (exponent > 1023 || (exponent == 1023 && mantissa == std::uint64_t{1} << 53)) {
+    return std::nullopt;
+  }
+  return std::ldexp(static_cast<double>(mantissa), exponent - (bits - 1));
+}
+
+/// A decimal number as JSON and TREC files write it: sign, digits with or without a point,
+/// exponent. Nothing: not such a number, longer than 800 bytes, or too large for a double.
+[[nodiscard]] inline std::optional<double> parse_number(std::string_view text) {
+  if (text.size() > 800) return std::nullopt;
+  std::size_t at = 0;
+  const auto sees = [&](std::string_view any) {
+    return at < text.size() && any.find(text[at]) != std::string_view::npos;
+  };
+  const bool negative = sees("-");
+  if (sees("+-")) ++at;
+  big_number digits;
+  bool any_digit = false;
+  int significant = 0;  // digits from the first that is not 0
+  int exponent = 0;
+  for (bool after_point = false; sees("0123456789") || (sees(".") && !after_point); ++at) {
+    if (text[at] == '.') {
+      after_point = true;
+      continue;
+    }
+    const auto digit = static_cast<std::uint32_t>(text[at] - '0');
+    digits.multiply_add(10, digit);
+    any_digit = true;
+    if (significant > 0 || digit != 0) ++significant;
+    if (after_point) --exponent;
+  }
+  if (!any_digit) return std::nullopt;
+  if (sees("eE")) {
+    ++at;
+    const bool down = sees("-");
+    if (sees("+-")) ++at;
+    if (!sees("0123456789")) return std::nullopt;
+    int written = 0;
+    for (; sees("0123456789"); ++at) written = (std::min)(written * 10 + (text[at] - '0'), 5000);
+    exponent += down ? -written : written;
+  }
+  if (at != text.size()) return std::nullopt;
+  if (significant == 0 || significant + exponent < -330) return negative ? -0.0 : 0.0;
+  if (significant + exponent > 310) return std::nullopt;
+  big_number bottom(1);
+  digits.multiply_by_power_of_10(exponent);
+  bottom.multiply_by_power_of_10(-exponent);
+  const std::optional<double> size = closest_double(std::move(digits), std::move(bottom));
+  if (!size) return std::nullopt;
+  return negative ? -*size : *size;
+}
+
+/// `count` significant digits of a finite value above 0, rounded, and the exponent of the first.
+[[nodiscard]] inline std::pair<std::string, int> decimal_digits(double value, std::size_t count) {
+  int binary = 0;
+  const double fraction = std::frexp(value, &binary);  // value = fraction x 2^binary
+  big_number top(static_cast<std::uint64_t>(std::ldexp(fraction, 53)));
+  big_number bottom(1);
+  binary -= 53;
+  if (binary > 0) top.shift_left(static_cast<std::size_t>(binary));
+  if (binary < 0) bottom.shift_left(static_cast<std::size_t>(-binary));
+  int exponent = static_cast<int>(std::floor(std::log10(value)));  // at most one off
+  top.multiply_by_power_of_10(-exponent);
+  bottom.multiply_by_power_of_10(exponent);
+  for (; top.compared_to(bottom) < 0; --exponent) top.multiply_add(10, 0);
+  const auto ten_times = [](big_number number) {
+    number.multiply_add(10, 0);
+    return number;
+  };
+  for (; top.compared_to(ten_times(bottom)) >= 0; ++exponent) bottom.multiply_add(10, 0);
+
+  std::string digits;
+  while (digits.size() < count) {
+    char digit = '0';
+    for (; top.compared_to(bottom) >= 0; ++digit) top.subtract(bottom);
+    digits += digit;
+    top.multiply_add(10, 0);
+  }
+  bottom.multiply_add(5, 0);
+  if (top.compared_to(bottom) >= 0) {
+    std::size_t last = digits.find_last_not_of('9');
+    if (last == std::string::npos) return {"1" + std::string(count - 1, '0'), exponent + 1};
+    ++digits[last];
+    std::fill(digits.begin() + static_cast<std::ptrdiff_t>(last) + 1, digits.end(), '0');
+  }
+  return {digits, exponent};
+}
+
+/// As many of 15, 16 or 17 digits as read back to the same double, zeros at the end left out: 0.1,
+/// 12.033, 1.5e-7, in any locale. Only for finite values.
+[[nodiscard]] inline std::string exact_text(double value) {
+  if (value == 0) return std::signbit(value) ? "-0" : "0";
+  const double size = std::fabs(value);
+  std::string out;
+  for (std::size_t count = 15; count <= 17; ++count) {
+    auto [digits, exponent] = decimal_digits(size, count);
+    digits.erase(digits.find_last_not_of('0') + 1);
+    out = value < 0 ? "-" : "";
+    const auto places = static_cast<int>(digits.size());
+    if (exponent < -5 || exponent > 16) {
+      out += digits.substr(0, 1) + (places > 1 ? "." + digits.substr(1) : "");
+      out += 'e' + std::to_string(exponent);
+    } else if (exponent < 0) {
+      out += "0." + std::string(static_cast<std::size_t>(-exponent - 1), '0') + digits;
+    } else if (places <= exponent + 1) {
+      out += digits + std::string(static_cast<std::size_t>(exponent + 1 - places), '0');
+    } else {
+      const auto whole = static_cast<std::size_t>(exponent) + 1;
+      out += digits.substr(0, whole) + '.' + digits.substr(whole);
+    }
+    if (parse_number(out) == value) break;
+  }
+  return out;
+}
+
+// ---- TREC files ---------------------------------------------------------------------------------
+
+/// A whole number that fits into an int. Nothing: not one.
+[[nodiscard]] inline std::optional<int> parse_int(std::string_view text) {
+  const bool negative = text.starts_with('-');
+  if (negative || text.starts_with('+')) text.remove_prefix(1);
+  if (text.empty() || text.size() > 10) return std::nullopt;
+  std::int64_t value = 0;
+  for (char c : text) {
+    if (c < '0' || c > '9') return std::nullopt;
+    value = value * 10 + (c - '0');
+  }
+  if (negative) value = -value;
+  const bool fits =
+      value >= (std::numeric_limits<int>::min)() && value <= (std::numeric_limits<int>::max)();
+  return fits ? std::optional<int>(static_cast<int>(value)) : std::nullopt;
+}
+
+/// The fields of a line: what tabs separate, or what runs of white space separate.
+[[nodiscard]] inline std::vector<std::string_view> fields_of(std::string_view line, bool by_tabs) {
+  std::vector<std::string_view> fields;
+  for (std::size_t at = 0; at <= line.size();) {
+    const std::size_t end = (std::min)(line.find_first_of(by_tabs ? "\t" : " \t", at), line.size());
+    if (by_tabs || end > at) fields.push_back(line.substr(at, end - at));
+    at = end + 1;
+  }
+  return fields;
+}
+
+/// Calls visit(number, line) for each line that is not blank, from 1, until one is refused. A byte
+/// order mark is no part of the first. Errors say which line.
+template <class Visit>
+[[nodiscard]] result<void> for_each_line(std::string_view text, std::string_view what,
+                                         const Visit& visit) {
+  if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);
+  std::size_t number = 0;
+  for (std::size_t at = 0; at < text.size();) {
+    const text_line line = line_at(text, at);
+    at = line.next;
+    ++number;
+    const std::string_view content = slice(text, line.content);
+    if (content.find_first_not_of(" \t") == std::string_view::npos) continue;
+    const std::string wrong = visit(content);
+    if (wrong.empty()) continue;
+    return error(errc::invalid_argument,
+                 std::string(what) + ": line " + text_of(number) + ": " + wrong);
+  }
+  return {};
+}
+
+/// The position of a question in a list that grows by those that are new.
+template <class Entry>
+[[nodiscard]] std::size_t place_of(std::vector<Entry>& entries, text_map<std::size_t>& places,
+                                   std::string_view question, std::string Entry::* id) {
+  const auto found = places.find(question);
+  if (found != places.end()) return found->second;
+  places.emplace(std::string(question), entries.size());
+  entries.emplace_back();
+  entries.back().*id = std::string(question);
+  return entries.size() - 1;
+}
+
+[[nodiscard]] inline result<void> check_field(std::string_view call, std::string_view field,
+                                              std::string_view value, bool spaces_allowed) {
+  const std::string_view separators = spaces_allowed ? "\t\r\n" : " \t\r\n\v\f";
+  if (!value.empty() && value.find_first_of(separators) == std::string_view::npos) return {};
+  return error(errc::invalid_argument, std::string(call) + ": " + std::string(field) + " " +
+                                           in_quotes(value) +
+                                           " is empty or holds white space, which this form of "
+                                           "file cannot carry");
+}
+
+}  // namespace detail
+
+/// Reads a TREC run: lines of `question Q0 id rank score tag`, separated by white space.
+///
+/// returns  one list for each question, questions in order of first appearance; within a list the
+///          order is that of the ranks, and of the lines where ranks are equal. Scores are kept,
+///          but order nothing
+/// errors   invalid_argument, with the line: not six fields, a rank that is no whole number of at
+///          least 0, a score that is no number
+/// cost     O(bytes + n log n)
+[[nodiscard]] inline result<std::vector<ranked_list>> try_read_run(std::string_view text) {
+  struct entry {
+    int rank;
+    std::size_t line;  // among the lines of its question
+    std::string_view id;
+    double score;
+  };
+  std::vector<ranked_list> lists;
+  std::vector<std::vector<entry>> entries;
+  detail::text_map<std::size_t> places;
+  const auto read = detail::for_each_line(text, "run", [&](std::string_view line) -> std::string {
+    const auto fields = detail::fields_of(line, false);
+    if (fields.size() != 6) {
+      return detail::text_of(fields.size()) + " fields, expected 6: question Q0 id rank score tag";
+    }
+    const auto rank = detail::parse_int(fields[3]);
+    if (!rank || *rank < 0) {
+      return "rank " + detail::in_quotes(fields[3]) + " is no whole number of at least 0";
+    }
+    const auto score = detail::parse_number(fields[4]);
+    if (!score) return "score " + detail::in_quotes(fields[4]) + " is no number";
+    const std::size_t place = detail::place_of(lists, places, fields[0], &ranked_list::question);
+    entries.resize(lists.size());
+    entries[place].push_back({*rank, entries[place].size(), fields[2], *score});
+    return {};
+  });
+  if (!read) return read.failure();
+  for (std::size_t i = 0; i < lists.size(); ++i) {
+    std::sort(entries[i].begin(), entries[i].end(), [](const entry& a, const entry& b) {
+      return a.rank != b.rank ? a.rank < b.rank : a.line < b.line;
+    });
+    for (const entry& each : entries[i]) {
+      lists[i].ids.emplace_back(each.id);
+      lists[i].scores.push_back(each.score);
+    }
+  }
+  return lists;
+}
+[[nodiscard]] inline std::vector<ranked_list> read_run(std::string_view text) {
+  return try_read_run(text).value();
+}
+
+/// Writes a TREC run, ranks from 1. Other programs order by score and not by rank, so where the
+/// scores of a list are missing or rise from one place to the next (exact codes that were put
+/// first), falling whole numbers stand in their place. Scores read back to the same doubles.
+///
+/// errors  invalid_argument: an id or the tag is empty or holds white space; another count of
+///         scores than ids. not_finite: a score
+[[nodiscard]] inline result<std::string> try_write_run(std::span<const ranked_list> lists,
+                                                       std::string_view tag = "rag_retrieve") {
+  if (auto checked = detail::check_field("write_run", "tag", tag, false); !checked) {
+    return checked.failure();
+  }
+  std::string out;
+  for (const ranked_list& list : lists) {
+    if (auto checked = detail::check_field("write_run", "question", list.question, false);
+        !checked) {
+      return checked.failure();
+    }
+    const std::size_t count = list.ids.size();
+    if (!list.scores.empty() && list.scores.size() != count) {
+      return error(errc::invalid_argument, "write_run: question " +
+                                               detail::in_quotes(list.question) + " has " +
+                                               detail::text_of(list.scores.size()) +
+                                               " scores for " + detail::text_of(count) + " ids");
+    }
+    for (double score : list.scores) {
+      if (detail::is_finite(score)) continue;
+      return error(errc::not_finite, "write_run: question " + detail::in_quotes(list.question) +
+                                         " has a score that is NaN or infinite");
+    }
+    const bool falls = !list.scores.empty() &&
+                       std::is_sorted(list.scores.begin(), list.scores.end(), std::greater<>());
+    for (std::size_t i = 0; i < count; ++i) {
+      if (auto checked = detail::check_field("write_run", "id", list.ids[i], false); !checked) {
+        return checked.failure();
+      }
+      out += list.question + " Q0 " + list.ids[i] + ' ' + detail::text_of(i + 1) + ' ';
+      out += falls ? detail::exact_text(list.scores[i]) : detail::text_of(count - i);
+      out.append(" ").append(tag) += '\n';
+    }
+  }
+  return out;
+}
+[[nodiscard]] inline std::string write_run(std::span<const ranked_list> lists,
+                                           std::string_view tag = "rag_retrieve") {
+  return try_write_run(lists, tag).value();
+}
+
+/// How a file of judgements is laid out.
+enum class qrels_form {
+  tabs,  ///< question, id, relevance with tabs between: ids may hold spaces
+  trec,  ///< question, 0, id, relevance with spaces between
+};
+
+/// Reads judgements, each line in one of two forms: `question<TAB>id<TAB>relevance`, or TREC's
+/// `question 0 id relevance`. A first line `query-id<TAB>corpus-id<TAB>score` is passed over.
+///
+/// returns  one question for each id, in order of first appearance, without text and kind; a line
+///          that stands twice stays twice, for evaluate to report
+/// errors   invalid_argument, with the line: other fields, a relevance that is no whole number, an
+///          id that is judged twice and differently
+/// cost     O(bytes)
+[[nodiscard]] inline result<std::vector<judged_question>> try_read_qrels(std::string_view text) {
+  std::vector<judged_question> questions;
+  detail::text_map<std::size_t> places;
+  std::vector<detail::text_map<int>> known;
+  bool first = true;
+  const auto read = detail::for_each_line(text, "qrels", [&](std::string_view line) -> std::string {
+    const bool heading = first && line == "query-id\tcorpus-id\tscore";
+    first = false;
+    if (heading) return {};
+    auto fields = detail::fields_of(line, true);
+    if (fields.size() != 3) fields = detail::fields_of(line, false);
+    if (fields.size() != 3 && fields.size() != 4) {
+      return detail::text_of(fields.size()) +
+             " fields, expected question<TAB>id<TAB>relevance or question 0 id relevance";
+    }
+    const std::string_view id = fields[fields.size() - 2];
+    if (fields[0].empty() || id.empty()) return "the question or the id is empty";
+    const auto relevance = detail::parse_int(fields.back());
+    if (!relevance) {
+      return "relevance " + detail::in_quotes(fields.back()) + " is no whole number";
+    }
+    const std::size_t place = detail::place_of(questions, places, fields[0], &judged_question::id);
+    known.resize(questions.size());
+    const auto before = known[place].emplace(std::string(id), *relevance).first->second;
+    if (before != *relevance) {
+      return detail::in_quotes(id) + " was judged " + std::to_string(before) +
+             " for this question before, now " + std::to_string(*relevance);
+    }
+    questions[place].judgements.push_back({std::string(id), *relevance});
+    return {};
+  });
+  if (!read) return read.failure();
+  return questions;
+}
+[[nodiscard]] inline std::vector<judged_question> read_qrels(std::string_view text) {
+  return try_read_qrels(text).value();
+}
+
+/// Writes judgements; what is required and judged nowhere else has relevance 1.
+/// errors  invalid_argument: an id is empty, or holds what the form cannot carry
+[[nodiscard]] inline result<std::string> try_write_qrels(std::span<const judged_question> questions,
+                                                         qrels_form form = qrels_form::tabs) {
+  const bool tabs = form == qrels_form::tabs;
+  std::string out;
+  for (const judged_question& question : questions) {
+    std::vector<judgement> all = question.judgements;
+    detail::key_set<std::string_view> judged;
+    for (const judgement& each : question.judgements) judged.insert(each.id);
+    for (const std::string& id : question.required) {
+      if (judged.insert(id)) all.push_back({id, 1});
+    }
+    for (const judgement& each : all) {
+      for (const std::string* id : {&question.id, &each.id}) {
+        if (auto checked = detail::check_field("write_qrels", "id", *id, tabs); !checked) {
+          return checked.failure();
+        }
+      }
+      out += question.id + (tabs ? "\t" : " 0 ") + each.id + (tabs ? '\t' : ' ') +
+             std::to_string(each.relevance) + '\n';
+    }
+  }
+  return out;
+}
+[[nodiscard]] inline std::string write_qrels(std::span<const judged_question> questions,
+                                             qrels_form form = qrels_form::tabs) {
+  return try_write_qrels(questions, form).value();
+}
+
+// ---- runs and ablations over a retriever --------------------------------------------------------
+
+/// What the ids of a ranked list name.
+enum class ranked_by {
+  chunk,
+  document,  ///< each document once, at its best chunk's rank
+};
+
+namespace detail {
+
+inline void add_ranked(ranked_list& list, const std::vector<permitted_passage>& passages,
+                       ranked_by by) {
+  detail::key_set<std::string_view> seen;
+  for (const permitted_passage& passage : passages) {
+    const std::string& id = by == ranked_by::chunk ? passage.id() : passage.document_id();
+    if (!seen.insert(id)) continue;
+    list.ids.push_back(id);
+    list.scores.push_back(passage.score());
+    list.revisions.push_back(passage.revision());
+  }
+}
+
+/// One search of an ablation: the list, and what it says of the run.
+struct ablation_search {
+  ranked_list list;
+  stage_timings timings;
+  bool as_planned = false;  // the legs, and the reranker if wanted, did run
+  bool degraded = false;
+  std::string note;
+};
+
+}  // namespace detail
+
+/// The candidates of one question in their order, as a run file lists them: without overlap dedupe,
+/// cap per document, budget and page, which asked's own values do not change.
+///
+/// asked    its depth is the depth of each leg and of the list
+/// returns  ids with scores and revisions; `question` is left empty
+/// errors   as snapshot::try_search
+[[nodiscard]] inline result<ranked_list> try_rank_candidates(const snapshot& state, query asked,
+                                                             const scope& reader,
+                                                             ranked_by by = ranked_by::chunk) {
+  constexpr std::size_t no_limit = (std::numeric_limits<std::size_t>::max)();
+  asked.overlap_threshold.reset();
+  asked.token_budget.reset();
+  asked.per_document = no_limit;
+  asked.limit = no_limit;
+  asked.offset = 0;
+  const result<answer> found = state.try_search(asked, reader);
+  if (!found) return found.failure();
+  ranked_list list;
+  detail::add_ranked(list, found->passages, by);
+  list.ids.resize((std::min)(list.ids.size(), asked.depth));
+  list.scores.resize(list.ids.size());
+  list.revisions.resize(list.ids.size());
+  return list;
+}
+[[nodiscard]] inline ranked_list rank_candidates(const snapshot& state, query asked,
+                                                 const scope& reader,
+                                                 ranked_by by = ranked_by::chunk) {
+  return try_rank_candidates(state, std::move(asked), reader, by).value();
+}
+
+/// What an ablation runs and what it must reach.
+struct ablation_options {
+  query asked = {};  ///< limit, depth, caps, budget, fusion, reranker, evidence rule; its text,
+                     ///< vector, mode and exact_first are replaced
+  std::size_t k = 10;
+  ranked_by by = ranked_by::chunk;            ///< what the judgements name
+  measure compared = measure::budget_recall;  ///< what the intervals are about
+  std::optional<double> recall_target = {};   ///< least mean recall at the budget, 0 to 1
+  std::optional<double> p95_target = {};      ///< most milliseconds of a whole search, p95
+  std::size_t warm_up = 1;                    ///< questions searched before the clock counts
+  bootstrap_options bootstrap = {};
+};
+
+/// The times of one stage over all questions.
+struct stage_percentiles {
+  std::string_view stage = {};  ///< embedding, lexical, dense, recheck, fusion, rerank, selection,
+                                ///< total; stages do not add up to the total's percentile
+  percentile_value p50 = {}, p95 = {};  ///< milliseconds
+};
+
+/// p50 and p95 of each stage over the timings of some answers, the total last.
+[[nodiscard]] inline std::vector<stage_percentiles> percentiles_by_stage(
+    std::span<const stage_timings> times) {
+  constexpr std::array<std::pair<std::string_view, double stage_timings::*>, 8> stages{
+      {{"embedding", &stage_timings::embedding},
+       {"lexical", &stage_timings::lexical},
+       {"dense", &stage_timings::dense},
+       {"recheck", &stage_timings::recheck},
+       {"fusion", &stage_timings::fusion},
+       {"rerank", &stage_timings::rerank},
+       {"selection", &stage_timings::selection},
+       {"total", &stage_timings::total}}};
+  std::vector<stage_percentiles> out;
+  for (const auto& [name, member] : stages) {
+    std::vector<double> samples;
+    for (const stage_timings& each : times) samples.push_back(each.*member);
+    out.push_back({name, percentile(samples, 0.5), percentile(samples, 0.95)});
+  }
+  return out;
+}
+
+/// One variant of the search, measured.
+struct variant_report {
+  std::string name = {};
+  search_mode mode = search_mode::lexical;
+  bool exact_codes = false;
+  bool reranked = false;
+  bool ran = false;          ///< false: what it needs is not there; the rest is then empty
+  std::string why_not = {};  ///< ... and why
+  evaluation quality = {};
+  std::vector<stage_percentiles> stages = {};
+  std::size_t degraded = 0;  ///< searches that left a stage out
+
+  /// Milliseconds of the whole search.
+  [[nodiscard]] const percentile_value& p95() const { return stages.back().p95; }
+};
+
+/// Two variants compared.
+struct ablation_step {
+  std::size_t first = 0, second = 0;  ///< places among the variants
+  comparison outcome = {};
+  std::string sentence = {};  ///< "hybrid against dense: +0.04 [0.00, 0.09] recall ..."
+};
+
+struct ablation_report {
+  std::vector<variant_report> variants = {};      ///< lexical, exact + lexical, dense, hybrid, and
+                                                  ///< hybrid + rerank
+  std::vector<ablation_step> steps = {};          ///< p-values corrected together
+  std::optional<std::size_t> cheapest = {};       ///< lowest p95 of those that meet both targets
+  std::string verdict = {};                       ///< the same in a sentence
+  std::vector<evaluation_note> unreachable = {};  ///< required chunks that the question's reader
+                                                  ///< cannot fetch: hidden, or a wrong id
+};
+
+namespace detail {
+
+/// Runs every question through one variant.
+class ablation_runner {
+ public:
+  ablation_runner(const retriever& index, const scope& reader, const ablation_options& options)
+      : index_(index), state_(index.snapshot()), reader_(reader), options_(options) {}
+
+  /// Fills in what `variant` only names. Errors: an option that no question could be asked with.
+  result<void> run(variant_report& variant, std::span<const judged_question> questions) const {
+    if (variant.reranked && !options_.asked.rerank.score) {
+      variant.why_not = "there is no reranker";
+      return {};
+    }
+    std::vector<ranked_list> lists;
+    std::vector<stage_timings> times;
+    for (std::size_t i = 0; i < (std::min)(options_.warm_up, questions.size()); ++i) {
+      static_cast<void>(search(variant, questions[i]));
+    }
+    for (const judged_question& question : questions) {
+      auto one = search(variant, question);
+      if (!one) return one.failure();
+      variant.ran = variant.ran || one->as_planned;
+      if (variant.why_not.empty()) variant.why_not = one->note;
+      if (one->degraded) ++variant.degraded;
+      if (one->list.failure.empty()) times.push_back(one->timings);
+      lists.push_back(std::move(one->list));
+    }
+    if (!variant.ran) {
+      if (variant.why_not.empty()) variant.why_not = "no question could be searched so";
+      return {};
+    }
+    variant.why_not.clear();
+    auto measured = try_evaluate(questions, lists, {.k = options_.k});
+    if (!measured) return measured.failure();
+    variant.quality = std::move(*measured);
+    variant.stages = percentiles_by_stage(times);
+    return {};
+  }
+
+  /// Required chunks that no search of this question's reader could return.
+  [[nodiscard]] result<std::vector<evaluation_note>> unreachable(
+      std::span<const judged_question> questions) const {
+    std::vector<evaluation_note> out;
+    if (options_.by == ranked_by::document) return out;
+    for (const judged_question& question : questions) {
+      const result<scope> reader = reader_of(question);
+      if (!reader) continue;  // its searches say why
+      const auto passages = state_.try_fetch(question.required, *reader);
+      if (!passages) return passages.failure();
+      detail::key_set<std::string_view> there;
+      for (const permitted_passage& passage : *passages) there.insert(passage.id());
+      for (const std::string& id : question.required) {
+        if (there.insert(id)) out.push_back({question.id, id});
+      }
+    }
+    return out;
+  }
+
+ private:
+  [[nodiscard]] query query_of(const variant_report& variant,
+                               const judged_question& question) const {
+    query asked = options_.asked;
+    asked.text = question.text;
+    asked.vector = question.vector;
+    asked.mode = variant.mode;
+    asked.exact_first = variant.exact_codes;
+    if (!variant.reranked) asked.rerank.score = nullptr;
+    return asked;
+  }
+
+  [[nodiscard]] result<scope> reader_of(const judged_question& question) const {
+    return question.who ? index_.try_scope_for(*question.who) : reader_;
+  }
+  [[nodiscard]] result<answer> ask(const query& asked, const judged_question& question) const {
+    const result<scope> reader = reader_of(question);
+    if (!reader) return reader.failure();
+    return state_.try_search(asked, *reader);
+  }
+
+  /// One question. What is sent, the evidence and the times are those of the search as the caller
+  /// has it; under a token budget a second search without it gives the list for the ranks.
+  [[nodiscard]] result<ablation_search> search(const variant_report& variant,
+                                               const judged_question& question) const {
+    ablation_search out;
+    out.list.question = question.id;
+    query asked = query_of(variant, question);
+    result<answer> found = ask(asked, question);
+    if (!found) return failed(std::move(out), found.failure());
+    out.timings = found->timings;
+    out.degraded = found->status == search_status::degraded;
+    out.as_planned = ran_as_planned(variant, *found);
+    if (!found->notes.empty()) out.note = found->notes.front();
+    if (asked.sufficient) out.list.sufficient = found->status != search_status::insufficient;
+    ranked_list sent;
+    add_ranked(sent, found->passages, options_.by);
+    out.list.sent = std::move(sent.ids);
+    if (asked.token_budget) {
+      asked.token_budget.reset();
+      found = ask(asked, question);
+      if (!found) return failed(std::move(out), found.failure());
+    }
+    add_ranked(out.list, found->passages, options_.by);
+    return out;
+  }
+
+  /// A question that fails counts 0 and is listed; options that no question can be asked with end
+  /// the ablation.
+  [[nodiscard]] static result<ablation_search> failed(ablation_search out, const error& why) {
+    if (why.code() == errc::invalid_argument) return why;
+    out.list.failure = why.message();
+    out.note = why.message();
+    return out;
+  }
+
+  /// A dense search without its leg finds nothing and says that it is degraded.
+  [[nodiscard]] static bool ran_as_planned(const variant_report& variant, const answer& found) {
+    if (variant.reranked && found.reranking != rerank_status::applied) return false;
+    if (variant.mode != search_mode::dense) return found.mode == variant.mode;
+    return !found.passages.empty() || found.status != search_status::degraded;
+  }
+
+  const retriever& index_;
+  rag_retrieve::snapshot state_;
+  const scope& reader_;
+  const ablation_options& options_;
+};
+
+/// 0.04166 -> "0.042"; with a sign where asked for.
+[[nodiscard]] inline std::string rounded_text(double value, bool with_sign = false) {
+  const std::string text = decimal_text(std::round(value * 1000) / 1000);
+  return with_sign && value >= 0 ? "+" + text : text;
+}
+
+/// Each variant against what it grew from, and the two kinds of search against each other. A fixed
+/// list: pairs chosen by their results would make every p-value too small.
+[[nodiscard]] inline result<std::vector<ablation_step>> compare_variants(
+    std::span<const variant_report> variants, const ablation_options& options) {
+  constexpr std::array<std::pair<std::size_t, std::size_t>, 5> pairs{
+      {{0, 1}, {1, 2}, {1, 3}, {2, 3}, {3, 4}}};
+  std::vector<ablation_step> steps;
+  std::vector<double> p_values;
+  for (const auto& [first, second] : pairs) {
+    if (!variants[first].ran || !variants[second].ran) continue;
+    const auto outcome = try_compare(variants[first].quality, variants[second].quality,
+                                     options.compared, options.bootstrap);
+    if (!outcome) return outcome.failure();
+    steps.push_back({first, second, *outcome, {}});
+    p_values.push_back(outcome->p);
+  }
+  const std::vector<double> adjusted = holm_adjusted(p_values);
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    comparison& found = steps[i].outcome;
+    found.adjusted_p = adjusted[i];
+    const variant_report& a = variants[steps[i].first];
+    const variant_report& b = variants[steps[i].second];
+    steps[i].sentence =
+        b.name + " against " + a.name + ": " + rounded_text(found.difference, true) + " [" +
+        rounded_text(found.low) + ", " + rounded_text(found.high) + "] " +
+        std::string(name_of(options.compared)) + " over " + text_of(found.n) + " questions for " +
+        rounded_text(b.p95().value - a.p95().value, true) + " ms p95: " +
+        (!found.decided()         ? "undecided"
+         : found.difference > 0.0 ? "better"
+                                  : "worse");
+  }
+  return steps;
+}
+
+[[nodiscard]] inline bool meets_targets(const variant_report& variant,
+                                        const ablation_options& options) {
+  if (!variant.ran || !variant.quality.leaks.empty()) return false;
+  const mean_value& recall = variant.quality.overall[measure::budget_recall];
+  if (options.recall_target && (recall.n == 0 || recall.value < *options.recall_target)) {
+    return false;
+  }
+  return !options.p95_target ||
+         (variant.p95().n != 0 && variant.p95().value <= *options.p95_target);
+}
+
+/// Chooses the variant and says so.
+inline void choose_cheapest(ablation_report& report, const ablation_options& options) {
+  std::string targets;
+  if (options.recall_target) targets += "recall " + decimal_text(*options.recall_target);
+  if (options.p95_target) {
+    targets += (targets.empty() ? "p95 " : " and p95 ") + decimal_text(*options.p95_target) + " ms";
+  }
+  if (targets.empty()) {
+    report.verdict = "no targets were given";
+    return;
+  }
+  for (std::size_t i = 0; i < report.variants.size(); ++i) {
+    if (!meets_targets(report.variants[i], options)) continue;
+    if (report.cheapest &&
+        report.variants[i].p95().value >= report.variants[*report.cheapest].p95().value) {
+      continue;
+    }
+    report.cheapest = i;
+  }
+  if (!report.cheapest) {
+    report.verdict = "no variant meets " + targets;
+    return;
+  }
+  const variant_report& chosen = report.variants[*report.cheapest];
+  const mean_value& recall = chosen.quality.overall[measure::budget_recall];
+  report.verdict = "the cheapest that meets " + targets + ": " + chosen.name + " (recall " +
+                   rounded_text(recall.value) + " over " + text_of(recall.n) + " questions, p95 " +
+                   rounded_text(chosen.p95().value) + " ms of " + text_of(chosen.p95().n) +
+                   " searches" + (chosen.p95().few_samples ? ", too few for a p95)" : ")");
+}
+
+[[nodiscard]] inline result<void> check_ablation(const ablation_options& options) {
+  const auto refuse = [](const std::string& sentence) {
+    return error(errc::invalid_argument, "ablate: " + sentence);
+  };
+  if (options.k == 0) return refuse("k 0 must be at least 1");
+  if (const auto& target = options.recall_target;
+      target && !(is_finite(*target) && *target >= 0 && *target <= 1)) {
+    return refuse("recall_target " + decimal_text(*target) + " must be between 0 and 1");
+  }
+  if (const auto& target = options.p95_target; target && !(is_finite(*target) && *target > 0)) {
+    return refuse("p95_target " + decimal_text(*target) + " must be above 0");
+  }
+  return {};
+}
+
+}  // namespace detail
+
+/// Runs the judged questions through five variants of the search, over one state of the retriever:
+/// lexical without exact codes; exact + lexical; dense; hybrid; hybrid + rerank. A variant whose
+/// vectors or reranker are missing is reported as not run.
+///
+/// questions  with texts; a question's own principal and vector are used where given
+/// returns    quality, stage times, paired comparisons with Holm's correction, and the cheapest
+///            variant that meets the targets; one that leaks meets none
+/// errors     invalid_argument: options; duplicate_id: questions. A question whose search fails
+///            counts 0 in that variant and is listed there
+/// cost       five searches a question, ten under a token budget; bootstrap rounds x questions
+[[nodiscard]] inline result<ablation_report> try_ablate(const retriever& index,
+                                                        std::span<const judged_question> questions,
+                                                        const scope& reader,
+                                                        const ablation_options& options = {}) {
+  if (const auto checked = detail::check_ablation(options); !checked) return checked.failure();
+  ablation_report report;
+  report.variants = {{.name = "lexical", .mode = search_mode::lexical},
+                     {.name = "exact + lexical", .mode = search_mode::lexical, .exact_codes = true},
+                     {.name = "dense", .mode = search_mode::dense},
+                     {.name = "hybrid", .mode = search_mode::hybrid, .exact_codes = true},
+                     {.name = "hybrid + rerank",
+                      .mode = search_mode::hybrid,
+                      .exact_codes = true,
+                      .reranked = true}};
+  const detail::ablation_runner runner(index, reader, options);
+  for (variant_report& variant : report.variants) {
+    if (const auto ran = runner.run(variant, questions); !ran) return ran.failure();
+  }
+  auto unreachable = runner.unreachable(questions);
+  if (!unreachable) return unreachable.failure();
+  report.unreachable = std::move(*unreachable);
+  auto steps = detail::compare_variants(report.variants, options);
+  if (!steps) return steps.failure();
+  report.steps = std::move(*steps);
+  detail::choose_cheapest(report, options);
+  return report;
+}
+[[nodiscard]] inline ablation_report ablate(const retriever& index,
+                                            std::span<const judged_question> questions,
+                                            const scope& reader,
+                                            const ablation_options& options = {}) {
+  return try_ablate(index, questions, reader, options).value();
+}
+
+// =================================================================================================
+// 16. Persistence: an index as bytes, and back
+//
+// In   a retriever.      Out   bytes in a stream, the same on every platform; from them a
+// retriever.
+//
+//   magic, version, number of sections, hash of the table
+//   table     for each section: kind, tenant, offset, length, hash
+//   sections  tags once; then documents, postings and vectors of each tenant
+//
+// Numbers are little-endian and written byte by byte, texts are their length and their bytes.
+// Postings are stored, not made again. What is read is believed only after the hash of its section
+// was compared; every count is held against the bytes that are left before anything is allocated
+// for it, and every number against what it points to: also a file with right hashes may be hostile.
+//
+// Source   the hash is FNV-1a, 64 bits (14): it shows damage, it does not prove who wrote the file.
+// =================================================================================================
+
+/// How a file that was made with other settings is treated.
+struct load_options {
+  bool rebuild = false;  ///< true: analyse the texts again; vectors and access records are kept
+};
+
+namespace detail {
+
+inline constexpr std::string_view file_magic{"RAGRTRV\x1A\r\n\0\n", 12};  // shows text-mode damage
+inline constexpr std::uint32_t file_version = 1;
+
+enum class file_section : std::uint32_t { tags = 1, documents = 2, postings = 3, vectors = 4 };
+
+/// Puts numbers and texts into bytes.
+class byte_writer {
+ public:
+  void put_u8(std::uint8_t value) { bytes_ += static_cast<char>(value); }
+  void put_u32(std::uint32_t value) { put_little_endian(value, 4); }
+  void put_u64(std::uint64_t value) { put_little_endian(value, 8); }
+  void put_size(std::size_t value) { put_little_endian(value, 8); }
+  void put_float(float value) {
+    std::uint32_t bits = 0;
+    std::memcpy(&bits, &value, sizeof bits);
+    put_u32(bits);
+  }
+  void put_double(double value) {
+    std::uint64_t bits = 0;
+    std::memcpy(&bits, &value, sizeof bits);
+    put_u64(bits);
+  }
+  void put_text(std::string_view text) {
+    put_size(text.size());
+    bytes_ += text;
+  }
+  void put_texts(std::span<const std::string> texts) {
+    put_size(texts.size());
+    for (const std::string& text : texts) put_text(text);
+  }
+  void put_raw(std::string_view bytes) { bytes_ += bytes; }
+
+  [[nodiscard]] const std::string& bytes() const { return bytes_; }
+
+ private:
+  void put_little_endian(std::uint64_t value, int count) {
+    for (int i = 0; i < count; ++i) bytes_ += static_cast<char>((value >> (8 * i)) & 0xFFU);
+  }
+
+  std::string bytes_;
+};
+
+/// Takes numbers and texts out of bytes. Past the end it gives zeros and empty texts and remembers
+/// that it did, so that a reader checks once, before it believes anything.
+class byte_reader {
+ public:
+  explicit byte_reader(std::string_view bytes) : bytes_(bytes) {}
+
+  [[nodiscard]] bool good() const { return good_; }
+  [[nodiscard]] bool finished() const { return good_ && at_ == bytes_.size(); }
+  void fail() { good_ = false; }
+
+  std::uint8_t take_u8() { return static_cast<std::uint8_t>(take_little_endian(1)); }
+  std::uint32_t take_u32() { return static_cast<std::uint32_t>(take_little_endian(4)); }
+  std::uint64_t take_u64() { return take_little_endian(8); }
+  float take_float() {
+    const std::uint32_t bits = take_u32();
+    float value = 0;
+    std::memcpy(&value, &bits, sizeof value);
+    return value;
+  }
+  double take_double() {
+    const std::uint64_t bits = take_u64();
+    double value = 0;
+    std::memcpy(&value, &bits, sizeof value);
+    return value;
+  }
+
+  /// A position in memory.
+  std::size_t take_size() {
+    const std::uint64_t value = take_u64();
+    if (value > (std::numeric_limits<std::size_t>::max)()) fail();
+    return good_ ? static_cast<std::size_t>(value) : 0;
+  }
+  /// A number of things of at least `bytes_each`: no more than the bytes left can hold.
+  std::size_t take_count(std::size_t bytes_each) {
+    const std::size_t count = take_size();
+    if (count > (bytes_.size() - at_) / bytes_each) fail();
+    return good_ ? count : 0;
+  }
+  bool take_flag() {
+    const std::uint8_t value = take_u8();
+    if (value > 1) fail();
+    return value == 1;
+  }
+  std::string_view take_view(std::size_t length) {
+    if (length > bytes_.size() - at_) fail();
+    if (!good_) return {};
+    at_ += length;
+    return bytes_.substr(at_ - length, length);
+  }
+  std::string take_text() { return std::string(take_view(take_count(1))); }
+  std::vector<std::string> take_texts() {
+    std::vector<std::string> texts(take_count(8));
+    for (std::string& text : texts) text = take_text();
+    return texts;
+  }
+
+ private:
+  std::uint64_t take_little_endian(std::size_t count) {
+    const std::string_view bytes = take_view(count);
+    std::uint64_t value = 0;
+    for (std::size_t i = bytes.size(); i-- > 0;) {
+      value = (value << 8) | static_cast<unsigned char>(bytes[i]);
+    }
+    return value;
+  }
+
+  std::string_view bytes_;
+  std::size_t at_ = 0;
+  bool good_ = true;
+};
+
+/// What a file says about the settings that made it.
+struct file_tags {
+  std::string analyser;     // the caller's tag
+  std::string identifiers;  // the patterns, one a line, and whether case matters
+  std::string unicode;      // version of the tables, and whether ICU folds
+  std::string model;
+  std::uint64_t dimension = 0;
+  std::uint64_t state = 0;
+  std::uint8_t similarity = 0;
+  double k1 = 0, b = 0;
+  bool with_title = false, with_ancestors = false;
+
+  [[nodiscard]] static file_tags of(const retriever_options& options, const index_state& state) {
+    file_tags tags;
+    tags.analyser = options.analysis.tag;
+    for (const std::string& pattern : options.identifiers) tags.identifiers += pattern + '\n';
+    tags.identifiers += options.identifier_case_matters ? "case matters" : "case folded";
+    if (options.find_identifiers) tags.identifiers += ", and a callback";
+    tags.unicode = RAG_RETRIEVE_USE_ICU ? "15.0 with ICU" : "15.0";
+    tags.model = state.model->model;
+    tags.dimension = state.dimension;
+    tags.state = state.number;
+    tags.similarity = options.similarity == metric::cosine ? 0 : 1;
+    tags.k1 = options.bm25.k1;
+    tags.b = options.bm25.b;
+    tags.with_title = options.search_text.title;
+    tags.with_ancestors = options.search_text.ancestors;
+    return tags;
+  }
+
+  void write(byte_writer& out) const {
+    for (const std::string* text : {&analyser, &identifiers, &unicode, &model}) {
+      out.put_text(*text);
+    }
+    out.put_u64(dimension);
+    out.put_u64(state);
+    out.put_u8(similarity);
+    out.put_double(k1);
+    out.put_double(b);
+    out.put_u8(with_title ? 1 : 0);
+    out.put_u8(with_ancestors ? 1 : 0);
+  }
+  void read(byte_reader& in) {
+    for (std::string* text : {&analyser, &identifiers, &unicode, &model}) *text = in.take_text();
+    dimension = in.take_size();
+    state = in.take_u64();
+    similarity = in.take_u8();
+    k1 = in.take_double();
+    b = in.take_double();
+    with_title = in.take_flag();
+    with_ancestors = in.take_flag();
+    if (similarity > 1) in.fail();
+  }
+
+  /// The vectors belong to a model and a metric: nothing makes them fit another.
+  [[nodiscard]] result<void> check_space(const file_tags& wanted) const {
+    if (model != wanted.model) return differs("embedding model", model, wanted.model);
+    if (similarity != wanted.similarity) {
+      return differs("metric", name_of_metric(), wanted.name_of_metric());
+    }
+    if (wanted.dimension != 0 && dimension != 0 && dimension != wanted.dimension) {
+      return differs("dimension", std::to_string(dimension), std::to_string(wanted.dimension));
+    }
+    return {};
+  }
+  /// The terms and codes belong to an analysis; another can be made by analysing again.
+  [[nodiscard]] result<void> check_analysis(const file_tags& wanted) const {
+    if (analyser != wanted.analyser) return differs("analyser", analyser, wanted.analyser);
+    if (identifiers != wanted.identifiers) {
+      return differs("identifier patterns", identifiers, wanted.identifiers);
+    }
+    if (unicode != wanted.unicode) return differs("Unicode version", unicode, wanted.unicode);
+    if (with_title != wanted.with_title || with_ancestors != wanted.with_ancestors) {
+      return differs("search text", "other parts", "its own");
+    }
+    return {};
+  }
+
+ private:
+  [[nodiscard]] std::string name_of_metric() const {
+    return similarity == 0 ? "cosine" : "inner product";
+  }
+  [[nodiscard]] static error differs(std::string_view what, std::string_view file,
+                                     std::string_view program) {
+    return error(errc::incompatible_file, "load: the file's " + std::string(what) + " is " +
+                                              in_quotes(file) + ", this retriever's is " +
+                                              in_quotes(program));
+  }
+};
+
+inline void write_metadata(byte_writer& out, const document& source) {
+  out.put_size(source.metadata.size());
+  for (const auto& [key, value] : source.metadata) {
+    out.put_text(key);
+    out.put_u8(static_cast<std::uint8_t>(value.index()));
+    if (const auto* text = std::get_if<std::string>(&value)) out.put_text(*text);
+    if (const auto* number = std::get_if<double>(&value)) out.put_double(*number);
+    if (const auto* texts = std::get_if<std::vector<std::string>>(&value)) out.put_texts(*texts);
+  }
+}
+
+inline void read_metadata(byte_reader& in, document& source) {
+  for (std::size_t left = in.take_count(17); left > 0; --left) {
+    std::string key = in.take_text();
+    metadata_value value;
+    switch (in.take_u8()) {
+      case 0:
+        value = in.take_text();
+        break;
+      case 1:
+        value = in.take_double();
+        break;
+      case 2:
+        value = in.take_texts();
+        break;
+      default:
+        in.fail();
+    }
+    if (!source.metadata.emplace(std::move(key), std::move(value)).second) in.fail();
+  }
+}
+
+inline void write_chunk(byte_writer& out, const stored_chunk& item) {
+  const chunk& record = item.record;
+  out.put_text(record.id);
+  out.put_text(record.parent_id);
+  for (const byte_range& range : {record.range, record.body}) {
+    out.put_size(range.begin);
+    out.put_size(range.end);
+  }
+  out.put_text(record.heading);
+  out.put_texts(record.heading_path);
+  out.put_text(record.anchor);
+  out.put_size(record.token_count);
+  out.put_u8(record.oversize ? 1 : 0);
+  out.put_u8(record.allowed_groups ? 1 : 0);
+  if (record.allowed_groups) out.put_texts(*record.allowed_groups);
+  out.put_texts(record.identifiers);
+  out.put_texts(item.brought);
+  out.put_size(item.codes.size());
+  for (const stored_code& code : item.codes) {
+    out.put_text(code.value);
+    out.put_u8(code.in_heading ? 1 : 0);
+  }
+  out.put_u8(item.supplied ? 1 : 0);
+  out.put_u64(item.input_hash);
+}
+
+[[nodiscard]] inline stored_chunk read_chunk(byte_reader& in, const document& source) {
+  stored_chunk item;
+  chunk& record = item.record;
+  record.id = in.take_text();
+  record.document_id = source.id;
+  record.parent_id = in.take_text();
+  record.revision = source.revision;
+  for (byte_range* range : {&record.range, &record.body}) {
+    range->begin = in.take_size();
+    range->end = in.take_size();
+  }
+  record.heading = in.take_text();
+  record.heading_path = in.take_texts();
+  record.anchor = in.take_text();
+  record.token_count = in.take_size();
+  record.oversize = in.take_flag();
+  if (in.take_flag()) record.allowed_groups = in.take_texts();
+  record.identifiers = in.take_texts();
+  item.brought = in.take_texts();
+  for (std::size_t left = in.take_count(9); left > 0; --left) {
+    std::string value = in.take_text();
+    item.codes.push_back({std::move(value), {}, in.take_flag()});
+  }
+  item.supplied = in.take_flag();
+  item.input_hash = in.take_u64();
+  return item;
+}
+
+/// A tenant's documents in byte order of their ids, with the groups that may read each now.
+[[nodiscard]] inline std::string write_documents(const tenant_state& state) {
+  byte_writer out;
+  out.put_size(state.content->documents.size());
+  for (const auto& stored : state.content->documents) {
+    const document& source = stored->source;
+    out.put_text(source.id);
+    out.put_text(source.title);
+    out.put_text(source.text);
+    out.put_texts(source.allowed_groups);
+    out.put_u64(source.revision);
+    write_metadata(out, source);
+    out.put_texts(state.access->groups_of_document.find(source.id)->second);
+    out.put_size(stored->chunks.size());
+    for (const stored_chunk& item : stored->chunks) write_chunk(out, item);
+  }
+  return out.bytes();
+}
+
+/// The terms in byte order with their postings; rows are those of the tenant's content.
+[[nodiscard]] inline std::string write_postings(const tenant_content& content) {
+  byte_writer lists;
+  std::size_t count = 0;
+  content.terms.for_each_list([&](std::string_view term, auto postings) {
+    ++count;
+    lists.put_text(term);
+    lists.put_size(postings.size());
+    for (const term_index::posting& each : postings) {
+      lists.put_u32(each.row);
+      lists.put_u32(each.count);
+    }
+  });
+  byte_writer out;
+  out.put_size(content.rows.size());
+  for (std::uint32_t row = 0; row < content.rows.size(); ++row) {
+    out.put_u32(content.terms.length(row));
+  }
+  out.put_size(count);
+  out.put_raw(lists.bytes());
+  return out.bytes();
+}
+
+/// One flag for each row, then the vectors of those that have one, as they came in.
+[[nodiscard]] inline std::string write_vectors(const tenant_content& content) {
+  byte_writer out;
+  out.put_size(content.rows.size());
+  for (std::uint32_t row = 0; row < content.rows.size(); ++row) {
+    out.put_u8(content.at(row).vector.empty() ? 0 : 1);
+  }
+  for (std::uint32_t row = 0; row < content.rows.size(); ++row) {
+    for (const float value : content.at(row).vector) out.put_float(value);
+  }
+  return out.bytes();
+}
+
+/// One section of a file, found and compared with its hash.
+struct file_entry {
+  std::uint32_t kind = 0;
+  std::string tenant;
+  std::string_view bytes;
+};
+
+/// The whole of a file: writing, reading, and what stands between.
+struct index_file {
+  [[nodiscard]] static result<void> save(const retriever& source, std::ostream& out) {
+    const std::shared_ptr<const index_state> state = source.core_->current();
+    std::vector<std::pair<file_entry, std::string>> sections;
+    byte_writer tags;
+    file_tags::of(source.core_->options, *state).write(tags);
+    sections.push_back({{1, {}, {}}, tags.bytes()});
+    for (const auto& [tenant, each] : state->tenants) {
+      sections.push_back({{2, tenant, {}}, write_documents(each)});
+      sections.push_back({{3, tenant, {}}, write_postings(*each.content)});
+      sections.push_back({{4, tenant, {}}, write_vectors(*each.content)});
+    }
+    byte_writer table;
+    for (const auto& [entry, bytes] : sections) {
+      table.put_u32(entry.kind);
+      table.put_text(entry.tenant);
+      table.put_size(bytes.size());
+      table.put_u64(hash_of(bytes));
+    }
+    byte_writer head;
+    head.put_raw(file_magic);
+    head.put_u32(file_version);
+    head.put_size(sections.size());
+    head.put_size(table.bytes().size());
+    head.put_u64(hash_of(head.bytes() + table.bytes()));
+    const auto write = [&out](std::string_view bytes) {
+      out.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+    };
+    write(head.bytes());
+    write(table.bytes());
+    for (const auto& section : sections) write(section.second);
+    out.flush();
+    if (!out) return error(errc::write_failed, "save: the stream did not take the whole index");
+    return {};
+  }
+
+  [[nodiscard]] static error damaged(const std::string& what) {
+    return error(errc::corrupt_file, "load: " + what);
+  }
+
+  /// The sections of a file whose hashes are right.
+  [[nodiscard]] static result<std::vector<file_entry>> read_table(std::string_view file) {
+    byte_reader head(file);
+    if (head.take_view(file_magic.size()) != file_magic) {
+      return damaged("these bytes do not begin as an index does");
+    }
+    const std::uint32_t version = head.take_u32();
+    const std::size_t count = head.take_size();
+    const std::size_t length = head.take_count(1);
+    const std::uint64_t hash = head.take_u64();
+    const std::string_view table = head.take_view(length);
+    if (!head.good()) return damaged("the file ends inside its table of sections");
+    const std::size_t before = file_magic.size() + 4 + 8 + 8;
+    if (hash_of(std::string(file.substr(0, before)) + std::string(table)) != hash) {
+      return damaged("the table of sections is not as it was saved");
+    }
+    if (version != file_version) {
+      return error(errc::incompatible_file, "load: the file has format " + std::to_string(version) +
+                                                ", this version reads format " +
+                                                std::to_string(file_version));
+    }
+    byte_reader in(table);
+    std::vector<file_entry> entries;
+    std::size_t at = before + 8 + table.size();
+    for (std::size_t i = 0; i < count && in.good(); ++i) {
+      file_entry entry;
+      entry.kind = in.take_u32();
+      entry.tenant = in.take_text();
+      const std::size_t size = in.take_size();
+      const std::uint64_t wanted = in.take_u64();
+      if (size > file.size() - at) return damaged("the file ends inside a section");
+      entry.bytes = file.substr(at, size);
+      at += size;
+      if (hash_of(entry.bytes) != wanted) {
+        return damaged("section " + text_of(i + 1) + " is not as it was saved");
+      }
+      entries.push_back(std::move(entry));
+    }
+    if (!in.finished() || at != file.size()) return damaged("bytes are left over");
+    return entries;
+  }
+
+  [[nodiscard]] static result<std::vector<stored_document>> read_documents(const file_entry& entry,
+                                                                           group_map& groups) {
+    byte_reader in(entry.bytes);
+    std::vector<stored_document> documents;
+    for (std::size_t left = in.take_count(1); left > 0 && in.good(); --left) {
+      stored_document stored;
+      document& source = stored.source;
+      source.id = in.take_text();
+      source.title = in.take_text();
+      source.text = in.take_text();
+      source.tenant = entry.tenant;
+      source.allowed_groups = in.take_texts();
+      source.revision = in.take_u64();
+      read_metadata(in, source);
+      if (!groups.emplace(source.id, in.take_texts()).second) in.fail();
+      std::vector<chunk> records;
+      for (std::size_t chunks = in.take_count(1); chunks > 0 && in.good(); --chunks) {
+        stored.chunks.push_back(read_chunk(in, source));
+        records.push_back(stored.chunks.back().record);
+      }
+      if (!in.good()) break;
+      if (const auto checked = check_document(source, records); !checked) {
+        return damaged(checked.failure().message());
+      }
+      number_lines(stored);
+      documents.push_back(std::move(stored));
+    }
+    if (!in.finished()) return damaged("the documents do not fill their section");
+    return documents;
+  }
+
+  struct row_item {
+    stored_chunk* chunk = nullptr;
+    std::size_t most_terms = 0;  // more than its text can have
+  };
+
+  /// The chunks of all documents in the order of rows.
+  [[nodiscard]] static std::vector<row_item> rows_of(std::span<stored_document> documents) {
+    std::vector<row_item> rows;
+    for (stored_document& stored : documents) {
+      for (stored_chunk& item : stored.chunks) {
+        const std::string text =
+            search_text(stored.source, item.record, {.title = true, .ancestors = true});
+        rows.push_back({&item, 2 * text.size()});  // ICU gives pairs of characters, and words
+      }
+    }
+    std::sort(rows.begin(), rows.end(), [](const row_item& a, const row_item& b) {
+      return a.chunk->record.id < b.chunk->record.id;
+    });
+    return rows;
+  }
+
+  /// The term index, and the terms of each chunk from it.
+  [[nodiscard]] static result<term_index> read_postings(const file_entry& entry,
+                                                        const bm25_options& options,
+                                                        std::span<const row_item> rows) {
+    byte_reader in(entry.bytes);
+    term_index index(options);
+    std::vector<std::uint32_t> lengths(in.take_count(4));
+    for (std::uint32_t& length : lengths) length = in.take_u32();
+    if (lengths.size() != rows.size()) return damaged("postings and documents do not agree");
+    for (std::size_t row = 0; row < rows.size(); ++row) {
+      if (lengths[row] > rows[row].most_terms) return damaged("a length is beyond its text");
+    }
+    index.add_lengths(lengths);
+    std::vector<std::uint64_t> sums(rows.size(), 0);
+    for (std::size_t left = in.take_count(16); left > 0 && in.good(); --left) {
+      const std::string term = in.take_text();
+      std::vector<term_index::posting> list(in.take_count(8));
+      for (term_index::posting& each : list) {
+        each.row = in.take_u32();
+        each.count = in.take_u32();
+        if (each.row >= rows.size()) return damaged("a posting names a row that does not exist");
+        sums[each.row] += each.count;
+        if (sums[each.row] > lengths[each.row]) return damaged("a posting counts too much");
+        std::vector<std::string>& terms = rows[each.row].chunk->terms;
+        terms.insert(terms.end(), each.count, term);
+      }
+      if (!in.good() || !index.add_list(term, std::move(list))) {
+        return damaged("a posting list is not one");
+      }
+    }
+    if (!in.finished()) return damaged("the postings do not fill their section");
+    if (!std::equal(sums.begin(), sums.end(), lengths.begin())) {
+      return damaged("postings and lengths do not agree");
+    }
+    return index;
+  }
+
+  [[nodiscard]] static result<void> read_vectors(const file_entry& entry, std::size_t dimension,
+                                                 std::span<const row_item> rows) {
+    byte_reader in(entry.bytes);
+    const std::size_t count = in.take_count(1);
+    if (count != rows.size()) return damaged("vectors and documents do not agree");
+    std::vector<bool> has_vector(count);
+    for (std::size_t row = 0; row < count; ++row) has_vector[row] = in.take_flag();
+    for (std::size_t row = 0; row < count && in.good(); ++row) {
+      if (!has_vector[row]) continue;
+      const std::string_view bytes =
+          dimension > entry.bytes.size() / 4 ? std::string_view() : in.take_view(dimension * 4);
+      if (bytes.empty()) return damaged("the vectors do not fill their section");
+      byte_reader numbers(bytes);
+      rows[row].chunk->vector.resize(dimension);
+      for (float& value : rows[row].chunk->vector) value = numbers.take_float();
+    }
+    if (!in.finished()) return damaged("the vectors do not fill their section");
+    return {};
+  }
+
+  /// One tenant from its three sections.
+  [[nodiscard]] static result<tenant_state> read_tenant(const retriever_core& core,
+                                                        std::span<const file_entry> three,
+                                                        std::size_t dimension, bool rebuild) {
+    group_map groups;
+    auto documents = read_documents(three[0], groups);
+    if (!documents) return documents.failure();
+    const std::vector<row_item> rows = rows_of(*documents);
+    auto terms = read_postings(three[1], core.options.bm25, rows);
+    if (!terms) return terms.failure();
+    if (const auto read = read_vectors(three[2], dimension, rows); !read) return read.failure();
+    if (rebuild) {
+      if (const auto made = analyse_again(core, *documents); !made) return made.failure();
+    }
+    document_map map;
+    for (stored_document& stored : *documents) {
+      std::string id = stored.source.id;
+      map.emplace(std::move(id), std::make_shared<const stored_document>(std::move(stored)));
+    }
+    auto content = build_content(core.options, map, dimension, rebuild ? nullptr : &*terms);
+    if (!content) return damaged(content.failure().message());
+    return tenant_state{*content, build_access(**content, std::move(groups))};
+  }
+
+  [[nodiscard]] static result<void> analyse_again(const retriever_core& core,
+                                                  std::span<stored_document> documents) {
+    for (stored_document& stored : documents) {
+      chunked_document input{stored.source, {}};
+      for (const stored_chunk& item : stored.chunks) {
+        input.chunks.push_back(item.record);
+        input.chunks.back().identifiers = item.brought;
+      }
+      auto fresh = prepare_document(core, core.current()->model->model, input);
+      if (!fresh) return fresh.failure();
+      for (std::size_t i = 0; i < stored.chunks.size(); ++i) {
+        fresh->chunks[i].vector = std::move(stored.chunks[i].vector);
+        fresh->chunks[i].supplied = stored.chunks[i].supplied;
+      }
+      stored = std::move(*fresh);
+    }
+    return {};
+  }
+
+  [[nodiscard]] static result<retriever> load(std::string_view file, retriever_options options,
+                                              const load_options& how) {
+    auto made = retriever::try_make(std::move(options));
+    if (!made) return made.failure();
+    retriever_core& core = *made->core_;
+    const auto entries = read_table(file);
+    if (!entries) return entries.failure();
+    file_tags tags;
+    byte_reader in(entries->empty() ? std::string_view() : entries->front().bytes);
+    tags.read(in);
+    if (!in.finished() || entries->front().kind != 1 || entries->size() % 3 != 1) {
+      return damaged("the sections are not those of an index");
+    }
+    index_state wanted = *core.current();  // empty, but for the model
+    wanted.dimension = core.options.embed.dimension;
+    const file_tags mine = file_tags::of(core.options, wanted);
+    if (const auto fits = tags.check_space(mine); !fits) return fits.failure();
+    const auto same = tags.check_analysis(mine);
+    if (!same && !how.rebuild) return same.failure();
+    auto state = std::make_shared<index_state>(*core.current());
+    state->dimension = static_cast<std::size_t>(tags.dimension);
+    state->number = tags.state;
+    for (std::size_t i = 1; i < entries->size(); i += 3) {
+      const auto three = std::span(*entries).subspan(i, 3);
+      const std::string& tenant = three[0].tenant;
+      for (std::uint32_t kind = 0; kind < 3; ++kind) {
+        if (three[kind].kind != kind + 2 || three[kind].tenant != tenant) {
+          return damaged("the sections of a tenant are not in order");
+        }
+      }
+      auto each = read_tenant(core, three, state->dimension, !same);
+      if (!each) return each.failure();
+      if (!state->tenants.emplace(tenant, std::move(*each)).second) {
+        return damaged("a tenant stands there twice");
+      }
+    }
+    core.publish(std::move(state));
+    return made;
+  }
+};
+
+}  // namespace detail
+
+/// Writes the present state of a retriever: documents, chunks, postings, codes, vectors, access
+/// records. What was erased before is not in it. The stream must be binary.
+///
+/// errors   write_failed
+/// cost     O(bytes written); they are held in memory once
+[[nodiscard]] inline result<void> try_save(const retriever& source, std::ostream& out) {
+  return detail::index_file::save(source, out);
+}
+inline void save(const retriever& source, std::ostream& out) { try_save(source, out).value(); }
+
+/// Makes a retriever from the bytes of a file. `options` are those that made it: callbacks cannot
+/// be stored; what they were is compared by their tags.
+///
+/// errors   corrupt_file: not an index, cut short, or changed; incompatible_file: another model,
+///          metric, format, or (unless how.rebuild) another analyser, identifier pattern or Unicode
+///          version; invalid_argument: options
+/// cost     O(bytes); memory is bounded by a multiple of what is really there
+[[nodiscard]] inline result<retriever> try_load(std::span<const std::byte> bytes,
+                                                retriever_options options,
+                                                const load_options& how = {}) {
+  const auto* first = reinterpret_cast<const char*>(bytes.data());
+  return detail::index_file::load({first, bytes.size()}, std::move(options), how);
+}
+[[nodiscard]] inline retriever load(std::span<const std::byte> bytes, retriever_options options,
+                                    const load_options& how = {}) {
+  return try_load(bytes, std::move(options), how).value();
+}
+
+/// The same from a binary stream, read to its end.
+[[nodiscard]] inline result<retriever> try_load(std::istream& in, retriever_options options,
+                                                const load_options& how = {}) {
+  std::string bytes;
+  std::array<char, 65536> block{};
+  while (in.read(block.data(), block.size()) || in.gcount() > 0) {
+    bytes.append(block.data(), static_cast<std::size_t>(in.gcount()));
+  }
+  return detail::index_file::load(bytes, std::move(options), how);
+}
+[[nodiscard]] inline retriever load(std::istream& in, retriever_options options,
+                                    const load_options& how = {}) {
+  return try_load(in, std::move(options), how).value();
+}
+
 }  // namespace RAG_RETRIEVE_DETAIL_ABI
 }  // namespace rag_retrieve
 

@@ -1,22 +1,27 @@
-// rag - cuts documents into chunks, and searches them.
+// rag - cuts documents into chunks, indexes them, searches them, and measures the search.
 //
 //   rag chunk notes.md --chunker structure --jsonl
 //   rag search data/rust-errors "what does E0382 mean and how do I fix it" --identifier 'E####'
+//   rag index data/rust-errors -o rust.idx --identifier 'E####'
+//   rag search rust.idx "what does E0382 mean"
+//   rag run rust.idx --queries queries.jsonl --by document -o bm25.run
+//   rag eval bm25.run --qrels qrels.tsv
 //
 // The tool is a thin coat over rag_retrieve.hpp: it reads files, says what is wrong with them, and
 // prints what the header returns. Results go to standard output, all else to standard error.
-// Exit status: 0 done, 1 the input is bad, 2 wrong usage.
+// Exit status: 0 done, 1 the input or the index is bad, 2 wrong usage.
+#include <CLI/CLI.hpp>
 #include <algorithm>
-#include <chrono>
 #include <cstddef>
-#include <cstdint>
+#include <cstdio>
 #include <exception>
 #include <filesystem>
-#include <fstream>
-#include <functional>
+#include <initializer_list>
 #include <iostream>
 #include <iterator>
+#include <limits>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <rag_retrieve.hpp>
 #include <set>
@@ -25,568 +30,12 @@
 #include <utility>
 #include <vector>
 
-#if defined(_WIN32)
-#include <io.h>
-#else
-#include <unistd.h>
-#endif
+#include "rag_chunkers.hpp"
+#include "rag_index.hpp"
+#include "rag_input.hpp"
 
-#include <CLI/CLI.hpp>
-#include <nlohmann/json.hpp>
-
+namespace rag_tool {
 namespace {
-
-namespace fs = std::filesystem;
-namespace rag = rag_retrieve;
-using json = nlohmann::ordered_json;
-
-// ---- Failures, messages and numbers -------------------------------------------------------------
-
-/// Ends the program with a status and one line on standard error.
-struct failure {
-  int status = 1;
-  std::string message;
-};
-
-[[noreturn]] void fail(const std::string& message) { throw failure{1, "rag: " + message}; }
-[[noreturn]] void misuse(const std::string& message) { throw failure{2, "rag: " + message}; }
-
-std::string at_line(std::string_view file, std::size_t line, std::string_view message) {
-  return std::string(file) + ":" + std::to_string(line) + ": " + std::string(message);
-}
-
-/// What is wrong with the input without making it useless: a line each, or the end with --strict.
-class complaints {
- public:
-  explicit complaints(bool strict) : strict_(strict) {}
-
-  void about(std::string_view file, std::size_t line, std::string_view message) const {
-    const std::string sentence = at_line(file, line, message);
-    if (strict_) throw failure{1, sentence};
-    std::cerr << sentence << '\n';
-  }
-
- private:
-  bool strict_;
-};
-
-/// One line of JSON. Bytes that are not UTF-8 are written as U+FFFD.
-std::string written(const json& value) {
-  return value.dump(-1, ' ', false, json::error_handler_t::replace);
-}
-
-/// The shortest decimal number that reads back to the same double.
-std::string written(double number) { return json(number).dump(); }
-
-std::string joined(const std::vector<std::string>& parts, std::string_view between) {
-  std::string text;
-  for (const std::string& part : parts) {
-    if (!text.empty()) text += between;
-    text += part;
-  }
-  return text;
-}
-
-/// A bar on standard error, once work has lasted a second and if somebody is there to see it.
-class progress {
- public:
-  progress(std::string label, std::size_t total) : label_(std::move(label)), total_(total) {}
-  progress(const progress&) = delete;
-  progress& operator=(const progress&) = delete;
-  ~progress() {
-    if (shown_) std::cerr << "\r\033[K" << std::flush;
-  }
-
-  void step() {
-    ++done_;
-    const auto now = std::chrono::steady_clock::now();
-    if (!terminal_ || now - begin_ < std::chrono::seconds(1)) return;
-    if (shown_ && now - last_ < std::chrono::milliseconds(100)) return;
-    const std::size_t width = 30;
-    const std::size_t filled = width * done_ / (std::max)(total_, std::size_t{1});
-    std::cerr << '\r' << label_ << " [" << std::string(filled, '#')
-              << std::string(width - filled, ' ') << "] " << done_ << '/' << total_ << std::flush;
-    shown_ = true;
-    last_ = now;
-  }
-
- private:
-  static bool is_terminal() {
-#if defined(_WIN32)
-    return _isatty(2) != 0;
-#else
-    return isatty(2) != 0;
-#endif
-  }
-
-  std::string label_;
-  std::size_t total_, done_ = 0;
-  bool terminal_ = is_terminal(), shown_ = false;
-  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now(), last_;
-};
-
-// ---- Reading files ------------------------------------------------------------------------------
-
-/// The bytes of a file; "-" is standard input.
-std::string read_file(const std::string& path) {
-  if (path == "-") {
-    return {std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>()};
-  }
-  const fs::path name(path);
-  if (!fs::exists(name)) fail(path + ": no such file or folder");
-  if (fs::is_directory(name)) fail(path + ": is a folder; a file was expected");
-  std::ifstream file(name, std::ios::binary);
-  std::string bytes{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  if (!file) fail(path + ": cannot be read");
-  return bytes;
-}
-
-/// Where the first byte stands that is not UTF-8, as a line from 1; 0: nowhere.
-std::size_t first_invalid_line(std::string_view text) {
-  if (rag::is_valid_utf8(text)) return 0;
-  std::size_t line = 1;
-  for (std::size_t at = 0; at < text.size();) {
-    const rag::code_point next = rag::decode(text, at);
-    if (!next.valid) return line;
-    if (next.value == U'\n') ++line;
-    at += next.length;
-  }
-  return line;
-}
-
-/// Calls visit(line, number) for every line that is not blank, numbered from 1.
-template <class Visit>
-void for_each_line(std::string_view text, const Visit& visit) {
-  if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);
-  for (std::size_t number = 1; !text.empty(); ++number) {
-    const std::size_t end = (std::min)(text.find('\n'), text.size());
-    const std::string_view line = text.substr(0, end);
-    if (line.find_first_not_of(" \t\r") != std::string_view::npos) visit(line, number);
-    text.remove_prefix((std::min)(end + 1, text.size()));
-  }
-}
-
-/// A line that is not what it should be.
-struct bad_line {
-  std::string message;
-};
-
-// JSON text must be UTF-8, but a document whose text is not is kept, byte for byte. So a byte that
-// is not UTF-8 goes through the parser as a character of its own, from a corner of the private
-// planes: byte 0x80 + n as U+10FF80 + n.
-constexpr char32_t stand_in_base = 0x10FF00;
-
-std::string with_stand_ins(std::string_view line) {
-  std::string text;
-  for (std::size_t at = 0; at < line.size();) {
-    const rag::code_point next = rag::decode(line, at);
-    if (next.valid) {
-      text += line.substr(at, next.length);
-    } else {
-      rag::append_utf8(text, stand_in_base + static_cast<unsigned char>(line[at]));
-    }
-    at += next.length;
-  }
-  return text;
-}
-
-std::string without_stand_ins(std::string_view text) {
-  std::string bytes;
-  for (std::size_t at = 0; at < text.size();) {
-    const rag::code_point next = rag::decode(text, at);
-    if (next.valid && next.value >= stand_in_base + 0x80 && next.value <= stand_in_base + 0xFF) {
-      bytes += static_cast<char>(static_cast<unsigned char>(next.value - stand_in_base));
-    } else {
-      bytes += text.substr(at, next.length);
-    }
-    at += next.length;
-  }
-  return bytes;
-}
-
-/// Down to the lists inside metadata; what lies deeper is no field of a document.
-void restore_bytes(json& value, int levels = 3) {
-  if (value.is_string()) {
-    value = without_stand_ins(value.get_ref<const std::string&>());
-  } else if (value.is_structured() && levels > 0) {
-    for (json& item : value) restore_bytes(item, levels - 1);
-  }
-}
-
-/// Parses a line that holds one JSON object.
-json parse_object(std::string_view line) {
-  const bool valid = rag::is_valid_utf8(line);
-  json object;
-  try {
-    object = json::parse(valid ? std::string(line) : with_stand_ins(line));
-  } catch (const json::exception& problem) {
-    // "[json.exception.parse_error.101] parse error at line 1, column 9: ...; last read: '...'"
-    std::string message = problem.what();
-    message.erase((std::min)(message.find("; last read"), message.size()));
-    message.erase(0, (std::min)(message.find("column "), message.size()));
-    throw bad_line{"not JSON: " + message};
-  }
-  if (!object.is_object()) throw bad_line{"a JSON object was expected"};
-  if (!valid) restore_bytes(object);
-  return object;
-}
-
-/// A member that is text; nothing if it is absent.
-std::optional<std::string> text_member(const json& object, const char* name) {
-  const auto found = object.find(name);
-  if (found == object.end()) return std::nullopt;
-  if (!found->is_string()) throw bad_line{std::string("\"") + name + "\" must be text"};
-  return found->get<std::string>();
-}
-
-std::string required_text(const json& object, const char* name) {
-  auto text = text_member(object, name);
-  if (!text) throw bad_line{std::string("\"") + name + "\" is missing"};
-  return *text;
-}
-
-std::vector<std::string> list_of_text(const json& value, const std::string& name) {
-  std::vector<std::string> items;
-  if (!value.is_array()) throw bad_line{"\"" + name + "\" must be a list of text"};
-  for (const json& item : value) {
-    if (!item.is_string()) throw bad_line{"\"" + name + "\" must be a list of text"};
-    items.push_back(item.get<std::string>());
-  }
-  return items;
-}
-
-/// Who may read; nothing if the line does not say.
-std::optional<std::vector<std::string>> groups_member(const json& object) {
-  const auto found = object.find("allowed_groups");
-  if (found == object.end()) return std::nullopt;
-  auto groups = list_of_text(*found, "allowed_groups");
-  if (std::find(groups.begin(), groups.end(), "") != groups.end()) {
-    throw bad_line{"\"allowed_groups\" holds an empty group"};
-  }
-  return groups;
-}
-
-// ---- Who may read which document ----------------------------------------------------------------
-
-/// What an access file says about a document, or about all whose ids begin alike.
-struct access_rule {
-  std::optional<std::string> tenant;
-  std::vector<std::string> groups;
-};
-
-/// Gives documents their groups: one list for all, or the lines of an access file.
-class access_rules {
- public:
-  /// The same groups for all documents.
-  explicit access_rules(std::vector<std::string> groups) : for_all_(std::move(groups)) {}
-
-  /// The lines of an access file. Any bad line is fatal.
-  static access_rules from_file(const std::string& path) {
-    access_rules rules{std::vector<std::string>{}};
-    rules.from_file_ = true;
-    const std::string text = read_file(path);
-    for_each_line(text, [&](std::string_view line, std::size_t number) {
-      try {
-        rules.add(parse_object(line));
-      } catch (const bad_line& problem) {
-        throw failure{1, at_line(path, number, problem.message)};
-      }
-    });
-    return rules;
-  }
-
-  /// Sets what the document does not say of itself.
-  void apply(rag::document& page, bool has_groups) const {
-    if (!from_file_) {
-      if (!has_groups) page.allowed_groups = for_all_;
-      return;
-    }
-    const access_rule* rule = find(page.id);
-    if (rule == nullptr) return;
-    if (rule->tenant && page.tenant.empty()) page.tenant = *rule->tenant;
-    if (rule->tenant && page.tenant != *rule->tenant) return;  // groups of another tenant
-    if (!has_groups) page.allowed_groups = rule->groups;
-  }
-
- private:
-  void add(const json& line) {
-    const auto id = text_member(line, "id");
-    const auto prefix = text_member(line, "prefix");
-    if (id.has_value() == prefix.has_value()) {
-      throw bad_line{"either \"id\" or \"prefix\" was expected"};
-    }
-    auto groups = groups_member(line);
-    if (!groups) throw bad_line{"\"allowed_groups\" is missing"};
-    const access_rule rule{text_member(line, "tenant"), std::move(*groups)};
-    if (!(id ? by_id_ : by_prefix_).try_emplace(id ? *id : *prefix, rule).second) {
-      throw bad_line{(id ? "id " : "prefix ") + written(json(id ? *id : *prefix)) +
-                     " stands in an earlier line"};
-    }
-    if (prefix) prefix_lengths_.insert(prefix->size());
-  }
-
-  /// A line with the id wins, else the longest prefix.
-  const access_rule* find(const std::string& id) const {
-    if (const auto found = by_id_.find(id); found != by_id_.end()) return &found->second;
-    for (const std::size_t length : prefix_lengths_) {
-      if (length > id.size()) continue;
-      const auto found = by_prefix_.find(id.substr(0, length));
-      if (found != by_prefix_.end()) return &found->second;
-    }
-    return nullptr;
-  }
-
-  bool from_file_ = false;
-  std::vector<std::string> for_all_;
-  std::map<std::string, access_rule> by_id_, by_prefix_;
-  std::set<std::size_t, std::greater<>> prefix_lengths_;
-};
-
-// ---- Reading documents --------------------------------------------------------------------------
-
-/// The first level-1 heading, else the name of the file without its extension.
-std::string title_of(std::string_view text, const fs::path& name) {
-  for (const rag::markdown_heading& heading : rag::markdown_headings(text)) {
-    if (heading.level == 1) return heading.title;
-  }
-  return name.stem().string();
-}
-
-std::uint64_t revision_member(const json& object) {
-  const auto found = object.find("revision");
-  if (found == object.end()) return 0;
-  if (!found->is_number_unsigned()) throw bad_line{"\"revision\" must be a whole number from 0"};
-  return found->get<std::uint64_t>();
-}
-
-std::map<std::string, rag::metadata_value> metadata_member(const json& object) {
-  std::map<std::string, rag::metadata_value> metadata;
-  const auto found = object.find("metadata");
-  if (found == object.end()) return metadata;
-  if (!found->is_object()) throw bad_line{"\"metadata\" must be an object"};
-  for (const auto& [key, value] : found->items()) {
-    if (value.is_string()) {
-      metadata[key] = value.get<std::string>();
-    } else if (value.is_number()) {
-      metadata[key] = value.get<double>();
-    } else {
-      metadata[key] = list_of_text(value, "metadata." + key);
-    }
-  }
-  return metadata;
-}
-
-/// Reads documents from folders, files and lines of JSON, and gives each its groups.
-class document_reader {
- public:
-  document_reader(access_rules access, bool strict)
-      : access_(std::move(access)), complaints_(strict) {}
-
-  /// A folder, a file, docs.jsonl, or "-". Returns the documents in the order of their ids, those
-  /// of JSON lines in the order of the lines.
-  std::vector<rag::document> read(const std::string& source) {
-    std::vector<rag::document> documents;
-    if (source != "-" && fs::is_directory(source)) {
-      read_folder(source, documents);
-    } else {
-      std::string text = read_file(source);
-      const bool lines =
-          source == "-" ? opens_with_document(text) : fs::path(source).extension() == ".jsonl";
-      if (lines) {
-        read_lines(source, text, documents);
-      } else {
-        const fs::path name = fs::path(source).filename();
-        documents.push_back(whole_file(source, name.string(), std::move(text)));
-      }
-    }
-    return documents;
-  }
-
- private:
-  /// Every .md, .markdown and .txt below; the id is the path relative to the folder.
-  void read_folder(const fs::path& folder, std::vector<rag::document>& documents) {
-    std::map<std::string, fs::path> files;
-    for (const fs::directory_entry& entry : fs::recursive_directory_iterator(folder)) {
-      const std::string ending = entry.path().extension().string();
-      if (ending != ".md" && ending != ".markdown" && ending != ".txt") continue;
-      if (!entry.is_regular_file()) continue;
-      files.emplace(entry.path().lexically_relative(folder).generic_string(), entry.path());
-    }
-    progress bar("reading", files.size());
-    for (const auto& [id, path] : files) {
-      documents.push_back(whole_file(path.string(), id, read_file(path.string())));
-      bar.step();
-    }
-  }
-
-  rag::document whole_file(const std::string& path, const std::string& id, std::string text) {
-    if (const std::size_t line = first_invalid_line(text); line != 0) {
-      complaints_.about(path, line, "not valid UTF-8; the text is kept as it is");
-    }
-    rag::document page{.id = id, .title = title_of(text, fs::path(id)), .text = std::move(text)};
-    access_.apply(page, false);
-    return page;
-  }
-
-  /// Whether standard input is lines of JSON: its first line is an object with an id.
-  static bool opens_with_document(std::string_view text) {
-    const std::size_t end = (std::min)(text.find('\n'), text.size());
-    const json line = json::parse(with_stand_ins(text.substr(0, end)), nullptr, false);
-    return line.is_object() && line.contains("id");
-  }
-
-  void read_lines(const std::string& path, std::string_view text,
-                  std::vector<rag::document>& documents) {
-    std::map<std::pair<std::string, std::string>, std::size_t> line_of;  // (tenant, id)
-    for_each_line(text, [&](std::string_view line, std::size_t number) {
-      try {
-        rag::document page = from_line(line);
-        const auto [seen, is_new] = line_of.try_emplace({page.tenant, page.id}, number);
-        if (!is_new) {
-          throw bad_line{"id " + written(json(page.id)) + " stands in line " +
-                         std::to_string(seen->second)};
-        }
-        if (!rag::is_valid_utf8(line)) {
-          complaints_.about(path, number, "not valid UTF-8; the text is kept as it is");
-        }
-        documents.push_back(std::move(page));
-      } catch (const bad_line& problem) {
-        complaints_.about(path, number, problem.message + "; the line is left out");
-      }
-    });
-  }
-
-  rag::document from_line(std::string_view line) const {
-    const json object = parse_object(line);
-    rag::document page;
-    page.id = required_text(object, "id");
-    if (page.id.empty()) throw bad_line{"\"id\" is empty"};
-    page.text = required_text(object, "text");
-    page.title = text_member(object, "title").value_or("");
-    page.tenant = text_member(object, "tenant").value_or("");
-    page.revision = revision_member(object);
-    page.metadata = metadata_member(object);
-    const auto groups = groups_member(object);
-    page.allowed_groups = groups.value_or(std::vector<std::string>{});
-    access_.apply(page, groups.has_value());
-    return page;
-  }
-
-  access_rules access_;
-  complaints complaints_;
-};
-
-// ---- Chunkers -----------------------------------------------------------------------------------
-
-/// What the command line says about cutting.
-struct chunker_settings {
-  std::string chunker = "recursive";
-  std::string unit = "word";
-  std::size_t chunk_size = rag::default_chunk_size;
-  std::size_t overlap = 0;
-  std::size_t max_heading_level = 6;
-  bool heading_level_given = false;
-  std::vector<std::string> identifiers;
-
-  [[nodiscard]] bool is_one_of(std::initializer_list<std::string_view> names) const {
-    return std::find(names.begin(), names.end(), chunker) != names.end();
-  }
-};
-
-/// Refuses what cannot hold together, before any file is read.
-void check(const chunker_settings& settings) {
-  if (settings.overlap > 0 && !settings.is_one_of({"fixed", "packed", "recursive"})) {
-    misuse("--overlap has no meaning with --chunker " + settings.chunker +
-           "; fixed, packed and recursive overlap");
-  }
-  if (settings.overlap >= settings.chunk_size) {
-    misuse("--overlap " + std::to_string(settings.overlap) + " must be below --chunk-size " +
-           std::to_string(settings.chunk_size));
-  }
-  if (settings.heading_level_given && !settings.is_one_of({"structure", "recursive"})) {
-    misuse("--max-heading-level has no meaning with --chunker " + settings.chunker +
-           "; structure and recursive look at headings");
-  }
-}
-
-rag::identifier_finder finder_for(const chunker_settings& settings) {
-  auto finder = rag::identifier_finder::try_make({.patterns = settings.identifiers});
-  if (!finder) misuse("--identifier: " + finder.failure().message());
-  return std::move(*finder);
-}
-
-/// One token for each code point, white space included.
-rag::tokenizer code_points() {
-  return {.split = [](std::string_view text) {
-    std::vector<rag::byte_range> tokens;
-    for (std::size_t at = 0; at < text.size();) {
-      const std::size_t next = at + rag::decode(text, at).length;
-      tokens.push_back({at, next});
-      at = next;
-    }
-    return tokens;
-  }};
-}
-
-/// One token for each byte.
-rag::tokenizer bytes() {
-  return {.count = [](std::string_view text) { return text.size(); },
-          .split =
-              [](std::string_view text) {
-                std::vector<rag::byte_range> tokens(text.size());
-                for (std::size_t at = 0; at < text.size(); ++at) tokens[at] = {at, at + 1};
-                return tokens;
-              }};
-}
-
-rag::tokenizer tokenizer_for(const std::string& unit) {
-  if (unit == "code-point") return code_points();
-  if (unit == "byte") return bytes();
-  return {};
-}
-
-std::vector<rag::chunk> cut(const rag::document& page, const chunker_settings& settings) {
-  const rag::tokenizer tokens = tokenizer_for(settings.unit);
-  const std::size_t size = settings.chunk_size;
-  if (settings.chunker == "whole") return rag::chunk_whole(page, {.tokens = tokens});
-  if (settings.chunker == "fixed") {
-    return rag::chunk_fixed(page,
-                            {.chunk_size = size, .overlap = settings.overlap, .tokens = tokens});
-  }
-  if (settings.chunker == "sentence") {
-    return rag::chunk_sentences(page, {.chunk_size = size, .tokens = tokens});
-  }
-  if (settings.chunker == "packed") {
-    return rag::chunk_packed(page,
-                             {.chunk_size = size, .overlap = settings.overlap, .tokens = tokens});
-  }
-  if (settings.chunker == "structure") {
-    return rag::chunk_structure(
-        page,
-        {.max_heading_level = settings.max_heading_level, .chunk_size = size, .tokens = tokens});
-  }
-  return rag::chunk_recursive(page, {.chunk_size = size,
-                                     .overlap = settings.overlap,
-                                     .max_heading_level = settings.max_heading_level,
-                                     .tokens = tokens});
-}
-
-/// The codes of a chunk as they are written, each once: of the title, its heading, its body.
-std::vector<std::string> codes_of(const rag::document& page, const rag::chunk& piece,
-                                  const rag::identifier_finder& finder) {
-  std::vector<std::string> codes;
-  std::set<std::string> seen;
-  const auto collect = [&](std::string_view text) {
-    for (const rag::identifier_match& match : finder.find(text)) {
-      if (!seen.insert(match.value).second) continue;
-      codes.push_back(rag::normalise_identifier(rag::slice(text, match.where), true));
-    }
-  };
-  collect(page.title);
-  collect(piece.heading);
-  collect(rag::slice(page.text, piece.body));
-  return codes;
-}
 
 // ---- rag chunk ----------------------------------------------------------------------------------
 
@@ -638,7 +87,9 @@ void list_chunk(const rag::document& page, const rag::chunk& piece, std::size_t 
   if (const auto codes = codes_of(page, piece, finder); !codes.empty()) {
     std::cout << "     codes: " << joined(codes, ", ") << '\n';
   }
-  if (piece.range.begin < reached) {
+  if (!piece.parent_id.empty()) {
+    std::cout << "     in " << piece.parent_id << '\n';
+  } else if (piece.range.begin < reached) {
     const rag::byte_range repeated{piece.range.begin, (std::min)(reached, piece.range.end)};
     std::cout << "     repeats " << bracketed(repeated) << " of the chunk before\n";
   }
@@ -678,6 +129,7 @@ int run(const chunk_command& command) {
     misuse("standard input (-) can be read once");
   }
   const rag::identifier_finder finder = finder_for(command.chunking);
+  announce(command.chunking);
   document_reader reader(access_rules({"everyone"}), command.strict);
   std::vector<std::pair<std::string, std::vector<rag::document>>> sources;
   for (const std::string& file : command.files) sources.push_back({file, reader.read(file)});
@@ -697,18 +149,14 @@ int run(const chunk_command& command) {
   return 0;
 }
 
-// ---- rag search ---------------------------------------------------------------------------------
+// ---- rag index ----------------------------------------------------------------------------------
 
-struct search_command {
-  std::string source, question;
+/// Documents, how they are cut, and who may read them.
+struct source_settings {
+  std::string path;
   chunker_settings chunking;
-  std::string groups_of_documents, access_file, tenant;
-  bool groups_given = false, access_given = false;
-  std::vector<std::string> reader_groups;
-  std::string mode = "lexical";
-  std::size_t limit = 12, offset = 0, per_document = 2;
-  std::optional<std::size_t> budget;
-  bool explain = false, as_json = false, strict = false;
+  std::string groups, access_file, embeddings;
+  bool groups_given = false, access_given = false, ivf = false, strict = false;
 };
 
 /// "a,b" as a list; an empty name among them is wrong usage.
@@ -724,33 +172,36 @@ std::vector<std::string> group_list(std::string_view text, const std::string& op
   return groups;
 }
 
-void check(const search_command& command) {
-  check(command.chunking);
-  if (command.groups_given && command.access_given) {
+/// Standard input can be read once, by one of these.
+void check_standard_input(std::initializer_list<std::string_view> paths) {
+  if (std::count(paths.begin(), paths.end(), "-") < 2) return;
+  misuse("standard input (-) can be read once");
+}
+
+void check(const source_settings& from) {
+  check(from.chunking);
+  if (from.groups_given && from.access_given) {
     misuse("--groups and --access contradict each other: both say who may read the documents");
   }
-  if (command.mode != "lexical") {
-    misuse("--mode " + command.mode + " needs vectors, and the documents have none");
-  }
-  if ((command.source == "-") + (command.question == "-") + (command.access_file == "-") > 1) {
-    misuse("standard input (-) can be read once");
-  }
-  for (const std::string& group : command.reader_groups) {
-    if (group.empty()) misuse("--group: a group needs a name");
-  }
+  if (from.groups_given) group_list(from.groups, "--groups");
+  if (from.ivf && from.embeddings.empty()) misuse("--ivf needs vectors, which --embeddings brings");
 }
 
-access_rules rules_for(const search_command& command) {
-  if (command.access_given) return access_rules::from_file(command.access_file);
-  if (!command.groups_given) return access_rules({"everyone"});
-  return access_rules(group_list(command.groups_of_documents, "--groups"));
+access_rules rules_for(const source_settings& from) {
+  if (from.access_given) return access_rules::from_file(from.access_file);
+  if (!from.groups_given) return access_rules({"everyone"});
+  return access_rules(group_list(from.groups, "--groups"));
 }
 
-/// Documents cut and indexed in memory.
-rag::retriever indexed(std::vector<rag::document> documents, const chunker_settings& settings,
-                       const rag::access_directory& people) {
+/// What an index holds, for the person who made it.
+struct index_counts {
+  std::size_t documents = 0, chunks = 0, vectors = 0;
+};
+
+std::vector<rag::chunked_document> cut_all(std::vector<rag::document> documents,
+                                           const chunker_settings& settings) {
   std::vector<rag::chunked_document> inputs;
-  progress bar("indexing", documents.size());
+  progress bar("cutting", documents.size());
   for (rag::document& page : documents) {
     std::vector<rag::chunk> chunks = cut(page, settings);
     for (rag::chunk& piece : chunks) {  // a budget counts words, whatever the unit of the sizes
@@ -759,9 +210,149 @@ rag::retriever indexed(std::vector<rag::document> documents, const chunker_setti
     inputs.push_back({std::move(page), std::move(chunks)});
     bar.step();
   }
-  rag::retriever retriever({.permissions = &people, .identifiers = settings.identifiers});
+  return inputs;
+}
+
+/// Gives each searched chunk the vector of its id, or a whole document that of the document.
+/// Returns how many have one.
+std::size_t attach(std::vector<rag::chunked_document>& inputs, const std::string& path) {
+  const vectors_by_id vectors = vectors_by_id::read(path);
+  std::set<std::string> used;
+  std::size_t given = 0, searched = 0;
+  for (rag::chunked_document& input : inputs) {
+    std::set<std::string> parents;
+    for (const rag::chunk& piece : input.chunks) parents.insert(piece.parent_id);
+    for (rag::chunk& piece : input.chunks) {
+      std::string id = piece.id;
+      if (vectors.find(id) == nullptr && input.chunks.size() == 1) id = input.source.id;
+      const std::vector<float>* values = vectors.find(id);
+      if (values != nullptr) used.insert(id);
+      if (parents.contains(piece.id)) continue;  // a parent is not searched
+      ++searched;
+      if (values == nullptr) continue;
+      piece.vector = rag::embedding{supplied_model, *values};
+      ++given;
+    }
+  }
+  if (given == 0) {
+    fail(path + ": none of its ids is that of a chunk, or of a document that is one chunk");
+  }
+  if (given < searched) {
+    std::cerr << "rag: " << searched - given << " of " << searched
+              << " chunks have no embedding: only their words are searched\n";
+  }
+  if (used.size() < vectors.size()) {
+    std::cerr << "rag: " << path << ": " << vectors.size() - used.size() << " of " << vectors.size()
+              << " embeddings belong to no chunk\n";
+  }
+  return given;
+}
+
+/// Documents read, cut and indexed.
+std::pair<loaded_index, index_counts> indexed(const source_settings& from,
+                                              const rag::access_directory& people) {
+  announce(from.chunking);
+  document_reader reader(rules_for(from), from.strict);
+  auto inputs = cut_all(reader.read(from.path), from.chunking);
+  index_counts counts{.documents = inputs.size()};
+  for (const rag::chunked_document& input : inputs) counts.chunks += input.chunks.size();
+  if (!from.embeddings.empty()) counts.vectors = attach(inputs, from.embeddings);
+  index_settings settings{from.chunking.identifiers, counts.vectors != 0, from.ivf};
+  rag::retriever retriever(options_for(settings, people));
   retriever.upsert(inputs);
-  return retriever;
+  return {loaded_index{std::move(settings), std::move(retriever)}, counts};
+}
+
+struct index_command {
+  source_settings from;
+  std::string output;
+};
+
+/// A result never takes the place of what it is made from.
+void check_not_input(const std::string& output, std::initializer_list<std::string> inputs) {
+  if (output == "-") misuse("-o -: a file is written, not standard output");
+  for (const std::string& input : inputs) {
+    std::error_code problem;
+    if (fs::equivalent(output, input, problem)) misuse("-o " + output + " is also read");
+  }
+}
+
+int run(const index_command& command) {
+  const source_settings& from = command.from;
+  check(from);
+  check_standard_input({from.path, from.access_file, from.embeddings});
+  check_not_input(command.output, {from.path, from.access_file, from.embeddings});
+  check_output(command.output);
+  const rag::access_directory nobody;
+  const auto [index, counts] = indexed(from, nobody);
+  const index_counts made = counts;
+  write_index(command.output, index, [&] {
+    std::cout << command.output << ": " << made.documents << " documents, " << made.chunks
+              << " chunks, " << made.vectors << " vectors\n";
+    if (!std::cout.flush()) fail("standard output cannot be written");
+  });
+  return 0;
+}
+
+// ---- rag search ---------------------------------------------------------------------------------
+
+/// Who asks.
+struct reader_settings {
+  std::vector<std::string> groups = {};
+  std::string tenant = {};
+
+  [[nodiscard]] rag::principal who() const { return {.tenant = tenant, .user = "reader"}; }
+  void enter(rag::access_directory& people) const {
+    people.set_groups(who(), groups.empty() ? std::vector<std::string>{"everyone"} : groups);
+  }
+};
+
+void check(const reader_settings& reader) {
+  for (const std::string& group : reader.groups) {
+    if (group.empty()) misuse("--group: a group needs a name");
+  }
+}
+
+struct search_command {
+  source_settings from;
+  std::vector<std::string> source_options;  // those given that only a SOURCE has
+  std::string question, question_embedding;
+  reader_settings reader;
+  std::string mode;  // empty: by what there is
+  std::size_t limit = 12, offset = 0, per_document = 2;
+  std::optional<std::size_t> budget;
+  bool explain = false, as_json = false;
+};
+
+void check(const search_command& command) {
+  check(command.from);
+  check(command.reader);
+  check_standard_input({command.from.path, command.question, command.from.access_file,
+                        command.from.embeddings, command.question_embedding});
+  if (command.question_embedding.empty() && command.mode != "lexical" && !command.mode.empty()) {
+    misuse("--mode " + command.mode + " needs --question-embedding");
+  }
+  if (is_index(command.from.path)) {
+    if (command.source_options.empty()) return;
+    misuse(command.source_options.front() + " belongs to a SOURCE, and " + command.from.path +
+           " is an index");
+  }
+  if (!command.question_embedding.empty() && command.from.embeddings.empty()) {
+    misuse("--question-embedding needs vectors of the documents, which --embeddings brings");
+  }
+}
+
+/// The mode that runs: as asked, else hybrid where index and question have vectors.
+rag::search_mode mode_for(const std::string& asked, bool question_has_vector,
+                          const index_settings& settings, const std::string& path) {
+  if (asked == "lexical") return rag::search_mode::lexical;
+  if (!asked.empty() && !settings.vectors) {
+    fail(path + ": the index has no vectors, which --mode " + asked + " needs");
+  }
+  if (asked == "dense") return rag::search_mode::dense;
+  if (asked == "hybrid") return rag::search_mode::hybrid;
+  const bool both = question_has_vector && settings.vectors;
+  return both ? rag::search_mode::hybrid : rag::search_mode::lexical;
 }
 
 std::string name_of(rag::search_mode mode) {
@@ -854,7 +445,7 @@ void print_passage(const rag::permitted_passage& passage, std::size_t rank) {
   }
   std::cout << '[' << rank << "] " << passage.id() << '\n';
   if (!titles.empty()) std::cout << "    " << joined(titles, " > ") << '\n';
-  std::cout << "    score " << written(passage.score()) << "; " << passage.why() << "\n\n"
+  std::cout << "    score " << rounded(passage.score()) << "; " << passage.why() << "\n\n"
             << passage.text() << "\n\n";
 }
 
@@ -865,62 +456,407 @@ void print_explanation(const rag::answer& found) {
     const bool shown = std::any_of(found.passages.begin(), found.passages.end(),
                                    [&id = id](const auto& passage) { return passage.id() == id; });
     if (!shown) continue;
-    std::cout << "  " << id << "  " << written(explained.score) << ", " << explained.length
-              << " terms, on average " << written(explained.average_length) << '\n';
+    std::cout << "  " << id << "  " << rounded(explained.score) << ", " << explained.length
+              << " terms, on average " << rounded(explained.average_length) << '\n';
     for (const rag::term_explanation& term : explained.terms) {
       if (term.tf == 0) continue;
       std::cout << "    " << term.term << ": " << term.tf << " here, in " << term.n << " of "
-                << explained.chunk_count << " chunks, idf " << written(term.idf) << ", adds "
-                << written(term.value) << '\n';
+                << explained.chunk_count << " chunks, idf " << rounded(term.idf) << ", adds "
+                << rounded(term.value) << '\n';
     }
   }
   if (found.mode == rag::search_mode::hybrid) {
-    std::cout << "Sums of 1 / (" << written(found.trace.fusion_constant) << " + rank)\n";
+    std::cout << "Sums of 1 / (" << rounded(found.trace.fusion_constant) << " + rank)\n";
     for (const rag::candidate_trace& each : found.trace.candidates) {
       std::cout << "  " << each.id << "  lexical " << each.lexical_rank << ", dense "
-                << each.dense_rank << ", sum " << written(each.fused_score) << '\n';
+                << each.dense_rank << ", sum " << rounded(each.fused_score) << '\n';
     }
   }
   std::cout << (found.trace.dropped.empty() ? "Nothing was dropped\n" : "Dropped\n");
+  std::size_t beyond = 0;
   for (const rag::drop& each : found.trace.dropped) {
+    if (each.stage == rag::drop_stage::limit && ++beyond > 5) continue;
     std::cout << "  " << each.id << "  " << rag::name_of(each.stage) << ": " << each.reason << '\n';
   }
+  if (beyond > 5) std::cout << "  ... and " << beyond - 5 << " more beyond the limit\n";
+}
+
+/// A question from the command line or standard input, without the line's end.
+std::string question_of(const search_command& command) {
+  if (command.question != "-") return command.question;
+  std::string text = read_file("-");
+  while (text.ends_with('\n') || text.ends_with('\r')) text.pop_back();
+  return text;
+}
+
+void print_text(const search_command& command, const rag::answer& found) {
+  for (std::size_t i = 0; i < found.passages.size(); ++i) {
+    print_passage(found.passages[i], command.offset + i + 1);
+  }
+  if (command.explain) print_explanation(found);
 }
 
 int run(search_command command) {
   check(command);
-  static_cast<void>(finder_for(command.chunking));
-  if (command.groups_given) group_list(command.groups_of_documents, "--groups");
-  document_reader reader(rules_for(command), command.strict);
-  if (command.question == "-") {
-    command.question = read_file("-");
-    while (command.question.ends_with('\n') || command.question.ends_with('\r')) {
-      command.question.pop_back();
-    }
-  }
+  command.question = question_of(command);
   rag::access_directory people;
-  const rag::principal who{.tenant = command.tenant, .user = "reader"};
-  if (command.reader_groups.empty()) command.reader_groups = {"everyone"};
-  people.set_groups(who, command.reader_groups);
-  const rag::retriever retriever = indexed(reader.read(command.source), command.chunking, people);
-
-  const rag::answer found = retriever.search({.text = command.question,
-                                              .mode = rag::search_mode::lexical,
-                                              .limit = command.limit,
-                                              .offset = command.offset,
-                                              .per_document = command.per_document,
-                                              .token_budget = command.budget,
-                                              .explain = command.explain},
-                                             retriever.scope_for(who));
-  if (command.as_json) {
-    print_json(command, found);
-  } else {
-    for (std::size_t i = 0; i < found.passages.size(); ++i) {
-      print_passage(found.passages[i], command.offset + i + 1);
-    }
-    if (command.explain) print_explanation(found);
+  command.reader.enter(people);
+  const std::string& path = command.from.path;
+  bool empty = false;  // the reader of documents has said so
+  const auto open = [&]() -> loaded_index {
+    if (is_index(path)) return read_index(path, people);
+    auto [index, counts] = indexed(command.from, people);
+    empty = counts.documents == 0 && fs::is_directory(path);
+    return std::move(index);
+  };
+  const loaded_index index = open();
+  rag::query asked{.text = command.question,
+                   .limit = command.limit,
+                   .offset = command.offset,
+                   .per_document = command.per_document,
+                   .token_budget = command.budget,
+                   .explain = command.explain};
+  const bool has_vector = !command.question_embedding.empty();
+  asked.mode = mode_for(command.mode, has_vector, index.settings, path);
+  if (has_vector) {
+    rag::embedding vector = question_vector(command.question_embedding);
+    if (asked.mode != rag::search_mode::lexical) asked.vector = std::move(vector);
   }
-  if (found.passages.empty()) std::cerr << "rag: nothing found\n";
+  const rag::answer found =
+      index.retriever.search(asked, index.retriever.scope_for(command.reader.who()));
+  command.as_json ? print_json(command, found) : print_text(command, found);
+  if (found.passages.empty() && !empty) {
+    const std::string why = joined(found.notes, "; ");
+    std::cerr << "rag: nothing found" << (why.empty() ? "" : ": " + why) << '\n';
+  }
+  return 0;
+}
+
+// ---- rag run ------------------------------------------------------------------------------------
+
+/// Many questions to one index.
+struct batch_settings {
+  std::string queries, embeddings, mode, by;
+  std::size_t depth = 100;
+  reader_settings reader;
+};
+
+void check(const batch_settings& batch) {
+  check(batch.reader);
+  if (batch.embeddings.empty() && batch.mode != "lexical" && !batch.mode.empty()) {
+    misuse("--mode " + batch.mode + " needs --embeddings of the queries");
+  }
+}
+
+struct given_query {
+  std::string id, text, kind;
+  std::optional<rag::embedding> vector = {};
+};
+
+/// JSON lines {"id", "text", "kind"?}. Any bad line is fatal.
+std::vector<given_query> read_queries(const std::string& path) {
+  std::vector<given_query> queries;
+  std::set<std::string> ids;
+  const std::string text = read_file(path);
+  for_each_line(text, [&](std::string_view line, std::size_t number) {
+    try {
+      const json object = parse_object(line);
+      given_query query{required_text(object, "id"), required_text(object, "text"),
+                        text_member(object, "kind").value_or("")};
+      if (query.id.empty()) throw bad_line{"\"id\" is empty"};
+      if (!ids.insert(query.id).second) {
+        throw bad_line{"id " + written(json(query.id)) + " stands in an earlier line"};
+      }
+      queries.push_back(std::move(query));
+    } catch (const bad_line& problem) {
+      throw failure{1, at_line(path, number, problem.message)};
+    }
+  });
+  if (queries.empty()) fail(path + ": holds no queries");
+  return queries;
+}
+
+void add_vectors(std::vector<given_query>& queries, const std::string& path) {
+  const vectors_by_id vectors = vectors_by_id::read(path);
+  for (given_query& query : queries) {
+    const std::vector<float>* values = vectors.find(query.id);
+    if (values == nullptr) fail(path + ": no embedding for query " + written(json(query.id)));
+    query.vector = rag::embedding{supplied_model, *values};
+  }
+}
+
+/// An index with the questions to it.
+class batch {
+ public:
+  batch(const std::string& path, batch_settings settings)
+      : settings_(std::move(settings)), queries_(read_queries(settings_.queries)) {
+    if (!settings_.embeddings.empty()) add_vectors(queries_, settings_.embeddings);
+    settings_.reader.enter(people_);
+    index_.emplace(read_index(path, people_));
+    mode_ = mode_for(settings_.mode, !settings_.embeddings.empty(), index_->settings, path);
+  }
+
+  [[nodiscard]] const std::vector<given_query>& queries() const { return queries_; }
+
+  /// All candidates: no cap, no repeats left out, no parents.
+  [[nodiscard]] rag::ranked_list candidates(const given_query& query) const {
+    const std::size_t most = (std::numeric_limits<std::size_t>::max)();
+    const std::size_t depth = settings_.depth;
+    const rag::answer found = search(query, {.limit = most / 2 < depth ? most : 2 * depth,
+                                             .depth = depth,
+                                             .per_document = most,
+                                             .overlap_threshold = {},
+                                             .collapse_parents = false});
+    rag::ranked_list list{.question = query.id};
+    std::set<std::string> seen;
+    for (const rag::permitted_passage& passage : found.passages) {
+      if (list.ids.size() == depth) break;
+      if (!seen.insert(name_of(passage)).second) continue;
+      list.ids.push_back(name_of(passage));
+      list.scores.push_back(passage.score());
+    }
+    return list;
+  }
+
+  /// What a reader is handed out.
+  [[nodiscard]] rag::answer search(const given_query& query, rag::query asked) const {
+    asked.text = query.text;
+    asked.mode = mode_;
+    if (mode_ != rag::search_mode::lexical) asked.vector = query.vector;
+    const rag::retriever& retriever = index_->retriever;
+    auto found = retriever.try_search(asked, retriever.scope_for(settings_.reader.who()));
+    if (!found) {
+      fail(settings_.queries + ": query " + written(json(query.id)) + ": " +
+           found.failure().message());
+    }
+    return std::move(*found);
+  }
+
+  /// The id by which a passage stands in lists.
+  [[nodiscard]] const std::string& name_of(const rag::permitted_passage& passage) const {
+    return settings_.by == "document" ? passage.document_id() : passage.id();
+  }
+
+ private:
+  batch_settings settings_;
+  std::vector<given_query> queries_;
+  rag::access_directory people_;
+  std::optional<loaded_index> index_;
+  rag::search_mode mode_ = rag::search_mode::lexical;
+};
+
+struct run_command {
+  std::string index, output;
+  batch_settings asked;
+};
+
+int run(const run_command& command) {
+  check(command.asked);
+  check_standard_input({command.index, command.asked.queries, command.asked.embeddings});
+  check_not_input(command.output, {command.index, command.asked.queries, command.asked.embeddings});
+  check_output(command.output);
+  const batch questions(command.index, command.asked);
+  std::vector<rag::ranked_list> lists;
+  progress bar("searching", questions.queries().size());
+  for (const given_query& query : questions.queries()) {
+    lists.push_back(questions.candidates(query));
+    bar.step();
+  }
+  write_file(command.output, rag::write_run(lists, "rag"));
+  return 0;
+}
+
+// ---- rag eval -----------------------------------------------------------------------------------
+
+struct eval_command {
+  std::string path, qrels;
+  std::vector<std::string> index_options;  // those given that only an INDEX has
+  batch_settings asked;
+  std::optional<std::size_t> budget;
+  std::size_t k = 10;
+  bool as_json = false;
+};
+
+void check(const eval_command& command, bool saved) {
+  check(command.asked);
+  check_standard_input(
+      {command.path, command.qrels, command.asked.queries, command.asked.embeddings});
+  if (saved && command.asked.queries.empty()) misuse("eval INDEX needs --queries");
+  if (!saved && !command.index_options.empty()) {
+    misuse(command.index_options.front() + " belongs to an index, and " + command.path +
+           " is none");
+  }
+}
+
+/// What reads a file of judgements or ranks says, as FILE:LINE: ...
+[[noreturn]] void fail_in(const std::string& path, const std::string& message) {
+  const std::size_t begin = message.find(": line ");
+  if (begin == std::string::npos) fail(path + ": " + message);
+  throw failure{1, path + ":" + message.substr(begin + 7)};
+}
+
+/// The judgements, with the kinds that the queries carry.
+std::vector<rag::judged_question> judged(const std::string& path,
+                                         const std::vector<given_query>& queries) {
+  auto questions = rag::try_read_qrels(read_file(path));
+  if (!questions) fail_in(path, questions.failure().message());
+  if (questions->empty()) fail(path + ": holds no judgements");
+  std::map<std::string, std::string> kinds;
+  for (const given_query& query : queries) kinds[query.id] = query.kind;
+  for (rag::judged_question& question : *questions) {
+    const auto found = kinds.find(question.id);
+    if (found == kinds.end()) continue;
+    question.kind = found->second;
+    kinds.erase(found);
+  }
+  for (const auto& [id, kind] : kinds) {  // nothing is relevant to them: there is no line
+    if (kind == rag::unanswerable_kind) questions->push_back({.id = id, .kind = kind});
+  }
+  return std::move(*questions);
+}
+
+using stage_samples = std::map<std::string, std::vector<double>>;
+
+void add_times(stage_samples& samples, const rag::stage_timings& took) {
+  samples["lexical"].push_back(took.lexical);
+  samples["dense"].push_back(took.dense);
+  samples["fusion"].push_back(took.fusion);
+  samples["recheck"].push_back(took.recheck);
+  samples["selection"].push_back(took.selection);
+  samples["total"].push_back(took.total);
+}
+
+/// The candidates of each query, what a reader is sent of them, and how long that took.
+std::vector<rag::ranked_list> searched(const batch& questions, std::optional<std::size_t> budget,
+                                       stage_samples& samples) {
+  std::vector<rag::ranked_list> lists;
+  progress bar("searching", questions.queries().size());
+  for (const given_query& query : questions.queries()) {
+    rag::ranked_list list = questions.candidates(query);
+    const rag::answer found = questions.search(query, {.token_budget = budget});
+    list.sent.emplace();
+    for (const rag::permitted_passage& passage : found.passages) {
+      list.sent->push_back(questions.name_of(passage));
+    }
+    add_times(samples, found.timings);
+    lists.push_back(std::move(list));
+    bar.step();
+  }
+  return lists;
+}
+
+json means_as_json(const rag::measure_means& means, std::size_t k) {
+  json object = {{"queries", means.questions},
+                 {"k", k},
+                 {"ndcg", means[rag::measure::ndcg].value},
+                 {"map", means[rag::measure::average_precision].value},
+                 {"precision", means[rag::measure::precision].value},
+                 {"mrr", means[rag::measure::reciprocal_rank].value},
+                 {"recall", means[rag::measure::recall].value},
+                 {"first_required", means[rag::measure::first_required].value},
+                 {"all_required", means[rag::measure::all_required].value},
+                 {"unjudged", means[rag::measure::unjudged].value}};
+  const rag::mean_value& sent = means[rag::measure::budget_recall];
+  if (sent.n != 0) object["budget_recall"] = sent.value;
+  return object;
+}
+
+void print_json(const rag::evaluation& found, const stage_samples& samples) {
+  json object = means_as_json(found.overall, found.k);
+  object["by_kind"] = json::object();
+  for (const auto& [kind, means] : found.by_kind) {
+    if (!kind.empty()) object["by_kind"][kind] = means_as_json(means, found.k);
+  }
+  if (found.unanswerable.questions != 0) {
+    object["unanswerable"] = {{"queries", found.unanswerable.questions},
+                              {"returned", found.unanswerable.returned}};
+  }
+  json ranks = json::object();
+  for (const rag::question_measures& each : found.questions) {
+    if (each[rag::measure::first_required]) ranks[each.id] = each.first_required_rank;
+  }
+  object["first_required_rank"] = std::move(ranks);
+  for (const auto& [stage, times] : samples) {
+    object["timings_ms"][stage] = {{"p50", rag::percentile(times, 0.5).value},
+                                   {"p95", rag::percentile(times, 0.95).value}};
+  }
+  std::cout << written(object) << '\n';
+}
+
+std::string padded(std::string text, std::size_t width) {
+  if (text.size() < width) text.insert(0, width - text.size(), ' ');
+  return text;
+}
+
+std::string four_digits(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.4f", value);
+  return text;
+}
+
+void print_means(const std::string& name, const rag::measure_means& means) {
+  std::cout << name << std::string(name.size() < 20 ? 20 - name.size() : 1, ' ')
+            << padded(std::to_string(means.questions), 7);
+  for (const rag::measure which :
+       {rag::measure::ndcg, rag::measure::precision, rag::measure::average_precision,
+        rag::measure::reciprocal_rank, rag::measure::recall, rag::measure::first_required,
+        rag::measure::budget_recall}) {
+    const rag::mean_value& mean = means[which];
+    std::cout << padded(mean.n == 0 ? "-" : four_digits(mean.value), 12);
+  }
+  std::cout << '\n';
+}
+
+void print_text(const rag::evaluation& found, const stage_samples& samples) {
+  const std::string k = "@" + std::to_string(found.k);
+  std::cout << std::string(20, ' ') << "queries";
+  for (const std::string& name : {"nDCG" + k, "P" + k, std::string("MAP"), std::string("MRR"),
+                                  "recall" + k, std::string("1/required"), std::string("sent")}) {
+    std::cout << padded(name, 12);
+  }
+  std::cout << '\n';
+  print_means("all", found.overall);
+  for (const auto& [kind, means] : found.by_kind) {
+    if (!kind.empty()) print_means(kind, means);
+  }
+  std::cout << "1/required: mean of 1 / rank of the first required passage; sent: recall of what a "
+               "search hands out\n";
+  if (found.unanswerable.questions != 0) {
+    std::cout << "unanswerable: " << found.unanswerable.returned << " of "
+              << found.unanswerable.questions << " returned something\n";
+  }
+  for (const auto& [stage, times] : samples) {
+    std::cout << stage << ": p50 " << rounded(rag::percentile(times, 0.5).value) << " ms, p95 "
+              << rounded(rag::percentile(times, 0.95).value) << " ms\n";
+  }
+}
+
+int run(eval_command command) {
+  const bool saved = is_index(command.path);
+  check(command, saved);
+  stage_samples samples;
+  std::vector<given_query> queries;
+  std::vector<rag::ranked_list> lists;
+  if (command.asked.by.empty()) command.asked.by = "document";
+  if (saved) {
+    const batch questions(command.path, command.asked);
+    queries = questions.queries();
+    lists = searched(questions, command.budget, samples);
+  } else {
+    auto read = rag::try_read_run(read_file(command.path));
+    if (!read) fail_in(command.path, read.failure().message());
+    lists = std::move(*read);
+    if (!command.asked.queries.empty()) queries = read_queries(command.asked.queries);
+  }
+  const rag::evaluation found =
+      rag::evaluate(judged(command.qrels, queries), lists, {.k = command.k});
+  if (found.overall.questions == 0) {
+    std::cerr << "rag: no query has a relevant judgement\n";
+  } else if (!found.unjudged_questions.empty()) {
+    std::cerr << "rag: " << found.unjudged_questions.size()
+              << " queries have results and no relevant judgement; they are left out\n";
+  }
+  command.as_json ? print_json(found, samples) : print_text(found, samples);
   return 0;
 }
 
@@ -936,14 +872,43 @@ CLI::Validator at_least_one() {
   return CLI::Validator(verdict, "> 0");
 }
 
+void add_semantic_options(CLI::App& app, chunker_settings& settings) {
+  const auto given = [&settings](const std::string&) { settings.semantic_given = true; };
+  app.add_option("--window", settings.window, "semantic: sentences on either side of each")
+      ->capture_default_str()
+      ->each(given);
+  app.add_option("--threshold-kind", settings.threshold_kind, "semantic: what a distance must pass")
+      ->check(CLI::IsMember(
+          {"absolute", "percentile", "standard-deviation", "interquartile", "gradient"}))
+      ->capture_default_str()
+      ->each(given);
+  app.add_option("--threshold", settings.threshold,
+                 "semantic: by its kind, usually 0.35, 95, 3, 1.5 or 95; lower cuts more")
+      ->each(given);
+}
+
+void add_family_options(CLI::App& app, chunker_settings& settings) {
+  const auto given = [&settings](const std::string&) { settings.family_given = true; };
+  app.add_option("--parent-size", settings.parent_size, "parent-child: what is handed out")
+      ->check(at_least_one())
+      ->capture_default_str()
+      ->each(given);
+  app.add_option("--child-size", settings.child_size, "parent-child: what is searched")
+      ->check(at_least_one())
+      ->capture_default_str()
+      ->each(given);
+}
+
 void add_chunker_options(CLI::App& app, chunker_settings& settings) {
   app.add_option("--chunker", settings.chunker, "how documents are cut")
-      ->check(CLI::IsMember({"whole", "fixed", "sentence", "packed", "structure", "recursive"}))
+      ->check(CLI::IsMember({"whole", "fixed", "sentence", "packed", "structure", "recursive",
+                             "semantic", "parent-child"}))
       ->capture_default_str();
   app.add_option("--chunk-size", settings.chunk_size,
                  "no chunk is larger (whole: as large as the document)")
       ->check(at_least_one())
-      ->capture_default_str();
+      ->capture_default_str()
+      ->each([&settings](const std::string&) { settings.size_given = true; });
   app.add_option("--overlap", settings.overlap, "what a chunk repeats of the one before it")
       ->capture_default_str();
   app.add_option("--unit", settings.unit, "what sizes and overlap count")
@@ -959,6 +924,8 @@ void add_chunker_options(CLI::App& app, chunker_settings& settings) {
                  "underscores, + repeats, [x] optional, (a|b) either, \\ the next as itself")
       ->type_name("PATTERN")
       ->allow_extra_args(false);
+  add_semantic_options(app, settings);
+  add_family_options(app, settings);
 }
 
 CLI::App* add_chunk(CLI::App& app, chunk_command& command) {
@@ -972,47 +939,126 @@ CLI::App* add_chunk(CLI::App& app, chunk_command& command) {
   return sub;
 }
 
-void add_reader_options(CLI::App& sub, search_command& command) {
-  sub.add_option("--groups", command.groups_of_documents,
-                 "a,b: who may read the documents (default: everyone)")
+/// The options of everything that cuts and indexes documents.
+void add_source_options(CLI::App& sub, source_settings& from) {
+  add_chunker_options(sub, from.chunking);
+  sub.add_option("--groups", from.groups, "a,b: who may read the documents (default: everyone)")
       ->type_name("GROUPS")
-      ->each([&command](const std::string&) { command.groups_given = true; });
-  sub.add_option("--access", command.access_file,
+      ->each([&from](const std::string&) { from.groups_given = true; });
+  sub.add_option("--access", from.access_file,
                  "JSON lines {\"id\" or \"prefix\", \"tenant\"?, \"allowed_groups\"}")
       ->type_name("FILE")
-      ->each([&command](const std::string&) { command.access_given = true; });
-  sub.add_option("--group", command.reader_groups,
+      ->each([&from](const std::string&) { from.access_given = true; });
+  sub.add_option("--embeddings", from.embeddings,
+                 "vectors of chunks, or of documents that are one chunk: JSON lines "
+                 "{\"id\",\"embedding\"}, or float32 rows in X.f32 and their ids in X.ids")
+      ->type_name("FILE");
+  sub.add_flag("--ivf", from.ivf, "search vectors in lists of neighbours, not all of them");
+  sub.add_flag("--strict", from.strict, "bad input ends the program");
+}
+
+void add_reader_options(CLI::App& sub, reader_settings& reader) {
+  sub.add_option("--group", reader.groups,
                  "a group of the reader, may be repeated (default: everyone)")
       ->allow_extra_args(false);
-  sub.add_option("--tenant", command.tenant, "the reader's tenant");
+  sub.add_option("--tenant", reader.tenant, "the reader's tenant");
+}
+
+void add_mode(CLI::App& sub, std::string& mode) {
+  sub.add_option("--mode", mode, "default: hybrid where index and question have vectors")
+      ->check(CLI::IsMember({"lexical", "dense", "hybrid"}));
+}
+
+/// Those of the options that were given.
+std::vector<std::string> given_of(const CLI::App& sub, std::initializer_list<const char*> names) {
+  std::vector<std::string> given;
+  for (const char* name : names) {
+    if (sub.get_option(name)->count() != 0) given.emplace_back(name);
+  }
+  return given;
+}
+
+constexpr const char* source_help =
+    "a folder of .md, .markdown and .txt, a file, docs.jsonl; - is standard input";
+
+CLI::App* add_index(CLI::App& app, index_command& command) {
+  CLI::App* sub = app.add_subcommand("index", "Writes documents into one file, ready to search");
+  sub->add_option("source", command.from.path, source_help)->required()->type_name("SOURCE");
+  sub->add_option("-o,--output", command.output, "the file")->required()->type_name("INDEX");
+  add_source_options(*sub, command.from);
+  return sub;
 }
 
 CLI::App* add_search(CLI::App& app, search_command& command) {
   CLI::App* sub = app.add_subcommand("search", "Finds the passages that answer a question");
-  sub->add_option("source", command.source,
-                  "a folder of .md, .markdown and .txt, a file, docs.jsonl; - is standard input")
+  sub->add_option("source", command.from.path, std::string("an index, or ") + source_help)
       ->required()
-      ->type_name("SOURCE");
+      ->type_name("INDEX|SOURCE");
   sub->add_option("question", command.question, "the question; - is standard input")
       ->required()
       ->type_name("QUESTION");
-  add_reader_options(*sub, command);
+  add_reader_options(*sub, command.reader);
   sub->add_option("--limit", command.limit, "passages wanted")
       ->check(at_least_one())
       ->capture_default_str();
   sub->add_option("--offset", command.offset, "passages to skip")->capture_default_str();
-  sub->add_option("--mode", command.mode, "lexical, until documents have vectors")
-      ->check(CLI::IsMember({"lexical", "dense", "hybrid"}))
-      ->capture_default_str();
+  add_mode(*sub, command.mode);
+  sub->add_option("--question-embedding", command.question_embedding,
+                  "a JSON array, an object with \"embedding\", or a .f32 file of one row")
+      ->type_name("FILE");
   sub->add_option("--per-document", command.per_document, "passages of one document at most")
       ->check(at_least_one())
       ->capture_default_str();
   sub->add_option("--budget", command.budget, "words of all passages together, headings included")
       ->check(at_least_one());
-  add_chunker_options(*sub, command.chunking);
   sub->add_flag("--explain", command.explain, "each term's numbers, and what was dropped and why");
   sub->add_flag("--json", command.as_json, "one JSON object");
-  sub->add_flag("--strict", command.strict, "bad input ends the program");
+  add_source_options(*sub, command.from);
+  return sub;
+}
+
+void add_batch_options(CLI::App& sub, batch_settings& asked) {
+  add_reader_options(sub, asked.reader);
+  add_mode(sub, asked.mode);
+  sub.add_option("--queries", asked.queries, "JSON lines {\"id\", \"text\", \"kind\"?}")
+      ->type_name("FILE");
+  sub.add_option("--embeddings", asked.embeddings,
+                 "vectors of the queries: JSON lines {\"id\",\"embedding\"}, or X.f32 and X.ids")
+      ->type_name("FILE");
+  sub.add_option("--depth", asked.depth, "candidates of each leg, and of the list")
+      ->check(at_least_one())
+      ->capture_default_str();
+  sub.add_option("--by", asked.by, "what the list names; each document once, at its best chunk")
+      ->check(CLI::IsMember({"chunk", "document"}));
+}
+
+CLI::App* add_run(CLI::App& app, run_command& command) {
+  CLI::App* sub = app.add_subcommand("run", "Writes the candidates of many queries as a TREC run");
+  command.asked.by = "chunk";
+  sub->add_option("index", command.index, "what rag index wrote")->required()->type_name("INDEX");
+  add_batch_options(*sub, command.asked);
+  sub->get_option("--queries")->required();
+  sub->get_option("--by")->capture_default_str();
+  sub->add_option("-o,--output", command.output, "the file")->required()->type_name("RUN");
+  return sub;
+}
+
+CLI::App* add_eval(CLI::App& app, eval_command& command) {
+  CLI::App* sub = app.add_subcommand("eval", "Measures a run, or an index, against judgements");
+  sub->add_option("path", command.path, "an index, with --queries, or a TREC run")
+      ->required()
+      ->type_name("INDEX|RUN");
+  sub->add_option("--qrels", command.qrels, "query<TAB>doc<TAB>relevance, or TREC's four fields")
+      ->required()
+      ->type_name("FILE");
+  add_batch_options(*sub, command.asked);
+  sub->get_option("--by")->default_str("document");
+  sub->add_option("--budget", command.budget, "words of what a search hands out")
+      ->check(at_least_one());
+  sub->add_option("--k", command.k, "places that nDCG, P and recall look at")
+      ->check(at_least_one())
+      ->capture_default_str();
+  sub->add_flag("--json", command.as_json, "one JSON object");
   return sub;
 }
 
@@ -1022,18 +1068,29 @@ void complain(std::string message) {
   std::cerr << message << '\n';
 }
 
+void check_command_word(std::string_view word) {
+  constexpr std::string_view known[] = {"chunk", "index", "search", "run", "eval"};
+  if (word.empty() || word.starts_with('-')) return;
+  if (std::find(std::begin(known), std::end(known), word) != std::end(known)) return;
+  misuse("there is no command '" + std::string(word) +
+         "'; there are chunk, index, search, run and eval");
+}
+
 int run(int argc, char** argv) {
-  const std::string_view word = argc > 1 ? argv[1] : "";
-  if (!word.empty() && !word.starts_with('-') && word != "chunk" && word != "search") {
-    misuse("there is no command '" + std::string(word) + "'; there are chunk and search");
-  }
-  CLI::App app("Cuts documents into chunks, and searches them.", "rag");
+  check_command_word(argc > 1 ? argv[1] : "");
+  CLI::App app("Cuts documents into chunks, indexes them, searches them, measures.", "rag");
   app.set_version_flag("--version", std::string("rag ") + RAG_RETRIEVE_VERSION);
   app.require_subcommand(1);
   chunk_command chunk;
+  index_command index;
   search_command search;
+  run_command batch_run;
+  eval_command eval;
   const CLI::App* chunk_app = add_chunk(app, chunk);
-  add_search(app, search);
+  const CLI::App* index_app = add_index(app, index);
+  const CLI::App* search_app = add_search(app, search);
+  const CLI::App* run_app = add_run(app, batch_run);
+  const CLI::App* eval_app = add_eval(app, eval);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& help) {  // --help and --version
@@ -1041,12 +1098,23 @@ int run(int argc, char** argv) {
   } catch (const CLI::ParseError& problem) {
     misuse(std::string(problem.what()) + " (--help says what is possible)");
   }
-  return chunk_app->parsed() ? run(chunk) : run(std::move(search));
+  search.source_options = given_of(
+      *search_app, {"--chunker", "--chunk-size", "--overlap", "--unit", "--max-heading-level",
+                    "--identifier", "--window", "--threshold-kind", "--threshold", "--parent-size",
+                    "--child-size", "--groups", "--access", "--embeddings", "--ivf", "--strict"});
+  eval.index_options = given_of(
+      *eval_app, {"--mode", "--embeddings", "--depth", "--by", "--group", "--tenant", "--budget"});
+  if (chunk_app->parsed()) return run(chunk);
+  if (index_app->parsed()) return run(index);
+  if (run_app->parsed()) return run(batch_run);
+  return eval_app->parsed() ? run(std::move(eval)) : run(std::move(search));
 }
 
 }  // namespace
+}  // namespace rag_tool
 
 int main(int argc, char** argv) {
+  using namespace rag_tool;
   std::ios::sync_with_stdio(false);
   try {
     const int status = run(argc, argv);

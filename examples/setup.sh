@@ -62,6 +62,9 @@ build() {
     logged cmake -S "$root" -B "$root/build" $generator -D CMAKE_BUILD_TYPE=Release || return 1
   fi
   jobs=$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
+  if [ ! -f "$root/build/ready_$name" ]; then
+    echo "building the $name; the first time takes some minutes ..." >&2
+  fi
   logged cmake --build "$root/build" --parallel "$jobs" --target "$@" || return 1
   : >"$root/build/ready_$name"
 }

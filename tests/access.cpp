@@ -448,7 +448,7 @@ TEST_CASE("gate: forbidden bytes reach no passage, reranker, trace, note, count 
     item.anchor = "FORBIDDEN";
     item.parent_id = "FORBIDDEN-parent";
     item.identifiers = {"PAY-777", "FORBIDDEN"};
-    one.store.upsert(secret, {item});
+    one.store.upsert(secret, {piece(secret, item.parent_id, 0, secret.text.size()), item});
     one.add(page("open", "credential words aa\nrotated words a\nPAY-042 words b"));
     one.permissions.deny({"FORBIDDEN-chunk"});
 

@@ -492,3 +492,12 @@ TEST_CASE("identifiers: a normal form stays what it is") {
     CHECK(rag::normalise_identifier(once) == once);
   }
 }
+
+TEST_CASE("identifiers: a sign that folds to a letter touches a code, and starts no walk") {
+  const auto finder = rag::identifier_finder::make({.patterns = {"@+-#", "PAY-###"}});
+  const std::string circled = "\xE2\x92\xB6";  // with ICU it folds to a
+  std::string many;
+  for (int i = 0; i < 20000; ++i) many += circled;
+  CHECK(finder.find(many).empty());
+  if (rag::fold(circled) == "a") CHECK(finder.find("PAY-042" + circled).empty());
+}

@@ -652,3 +652,16 @@ TEST_CASE("recursive: a tokenizer that only counts gives the chunks of the defau
           ranges_of(rag::chunk_recursive(source, {.chunk_size = size})));
   }
 }
+
+TEST_CASE("whole: a page that is only a title is one chunk whose body lies inside its range") {
+  for (const char* text : {"# T\n", "# T\n\n", "T\n===\n", "\n# T\n", "# T"}) {
+    const rag::document page{.id = "page", .text = text};
+    const auto chunks = rag::chunk_whole(page);
+    REQUIRE(chunks.size() == 1);
+    const rag::chunk& only = chunks[0];
+    CHECK(only.range.begin <= only.body.begin);
+    CHECK(only.body.begin <= only.body.end);
+    CHECK(only.body.end <= only.range.end);
+    CHECK(rag::search_text(page, only).find('T') != std::string::npos);
+  }
+}

@@ -10,6 +10,7 @@
 #include <fstream>
 #include <iterator>
 #include <rag_retrieve.hpp>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_set>
@@ -263,6 +264,24 @@ std::size_t count_of(const rag::tokenizer& tokens, std::string_view text) {
   return tokens.split ? tokens.split(text).size() : rag::count_words(text);
 }
 
+// ---- an embedder
+// ----------------------------------------------------------------------------------------
+
+// Few directions, so that there are equal distances and zero vectors.
+rag::result<std::vector<std::vector<float>>> embed_roughly(std::span<const std::string_view> texts,
+                                                           rag::text_role) {
+  std::vector<std::vector<float>> out;
+  for (const std::string_view text : texts) {
+    std::uint64_t hash = 7;
+    for (char c : text) hash = hash * 31 + static_cast<unsigned char>(c);
+    dice roll(hash);
+    std::vector<float> values;
+    for (int i = 0; i < 3; ++i) values.push_back(static_cast<float>(roll.below(3)) - 1.0F);
+    out.push_back(std::move(values));
+  }
+  return out;
+}
+
 // ---- the properties
 // -------------------------------------------------------------------------------
 
@@ -351,23 +370,19 @@ std::string fault_in_cover(const std::vector<rag::chunk>& chunks, const rag::doc
   return {};
 }
 
-void examine(const rag::result<std::vector<rag::chunk>>& made, const rag::document& page,
-             const trial& t, const std::vector<bool>& edges, bool& sound) {
-  std::string fault;
-  if (!made) {
-    fault = made.failure().message();
-  } else {
-    for (const rag::chunk& piece : made.value()) {
-      fault = fault_in_chunk(page, piece, t, edges);
-      if (!fault.empty()) {
-        fault += " of " + piece.id + " [" + std::to_string(piece.range.begin) + ", " +
-                 std::to_string(piece.range.end) + ")";
-        break;
-      }
+std::string fault_in_chunks(const std::vector<rag::chunk>& chunks, const rag::document& page,
+                            const trial& t, const std::vector<bool>& edges) {
+  for (const rag::chunk& piece : chunks) {
+    const std::string fault = fault_in_chunk(page, piece, t, edges);
+    if (!fault.empty()) {
+      return fault + " of " + piece.id + " [" + std::to_string(piece.range.begin) + ", " +
+             std::to_string(piece.range.end) + ")";
     }
-    if (fault.empty()) fault = fault_in_order(made.value(), page, t);
-    if (fault.empty()) fault = fault_in_cover(made.value(), page, t);
   }
+  return fault_in_order(chunks, page, t);
+}
+
+void report(const std::string& fault, const rag::document& page, const trial& t, bool& sound) {
   if (fault.empty()) return;
   sound = false;
   std::string hex;
@@ -386,6 +401,87 @@ void examine(const rag::result<std::vector<rag::chunk>>& made, const rag::docume
                            std::to_string(t.size) + ", overlap " + std::to_string(t.overlap) +
                            ": " + fault + "\n  " + page.id + ": " + hex;
   FAIL_CHECK(what);
+}
+
+void examine(const rag::result<std::vector<rag::chunk>>& made, const rag::document& page,
+             const trial& t, const std::vector<bool>& edges, bool& sound) {
+  std::string fault;
+  if (!made) {
+    fault = made.failure().message();
+  } else {
+    fault = fault_in_chunks(made.value(), page, t, edges);
+    if (fault.empty()) fault = fault_in_cover(made.value(), page, t);
+  }
+  report(fault, page, t, sound);
+}
+
+// What a parent's children leave uncovered: white space, and headings that stand in their paths.
+std::string fault_in_family(const rag::chunk& parent, const std::vector<rag::chunk>& children,
+                            const rag::document& page) {
+  std::vector<bool> covered(page.text.size(), false);
+  for (const rag::chunk& child : children) {
+    if (child.parent_id != parent.id) return "a child stands behind another parent";
+    if (child.range.begin < parent.range.begin || child.range.end > parent.range.end) {
+      return "a child reaches out of its parent";
+    }
+    for (std::size_t i = child.range.begin; i < child.range.end; ++i) covered[i] = true;
+  }
+  if (children.size() == 1) return "a single child";
+  if (children.empty()) return {};
+  for (const rag::markdown_heading& heading : rag::markdown_headings(page.text)) {
+    const bool in_path =
+        std::any_of(children.begin(), children.end(), [&](const rag::chunk& piece) {
+          const auto& path = piece.heading_path;
+          return piece.range.begin >= heading.lines.end &&
+                 std::find(path.begin(), path.end(), heading.title) != path.end();
+        });
+    if (!in_path) continue;
+    for (std::size_t i = heading.lines.begin; i < heading.lines.end; ++i) covered[i] = true;
+  }
+  for (std::size_t at = parent.range.begin; at < parent.range.end;) {
+    const rag::code_point point = rag::decode(page.text, at);
+    if (!covered[at] && !rag::is_white_space(point.value)) {
+      return "no child covers byte " + std::to_string(at);
+    }
+    at += point.length;
+  }
+  return {};
+}
+
+// Parents are the recursive chunks; children hold to the child size and lie in their parents.
+void examine_family(const rag::document& page, rag::parent_child_options options, trial t,
+                    const std::vector<bool>& edges, bool& sound) {
+  const auto made = rag::try_chunk_parent_child(page, options);
+  const auto alone = rag::try_chunk_recursive(page, {.chunk_size = options.parent_size,
+                                                     .max_heading_level = options.max_heading_level,
+                                                     .sentences = options.sentences,
+                                                     .tokens = options.tokens});
+  if (!made || !alone) return report("refused", page, t, sound);
+  std::vector<rag::chunk> parents, children;
+  std::unordered_set<std::string> ids;
+  std::string fault;
+  for (std::size_t i = 0; i < made->size();) {
+    const rag::chunk& parent = made.value()[i++];
+    std::vector<rag::chunk> own;
+    while (i < made->size() && !made.value()[i].parent_id.empty()) own.push_back(made.value()[i++]);
+    if (fault.empty()) fault = fault_in_family(parent, own, page);
+    parents.push_back(parent);
+    for (rag::chunk& child : own) children.push_back(std::move(child));
+  }
+  for (const rag::chunk& piece : made.value()) {
+    if (!ids.insert(piece.id).second) fault = "repeated id " + piece.id;
+  }
+  if (parents.size() != alone->size()) fault = "other parents than recursive chunks";
+  for (std::size_t i = 0; i < parents.size() && fault.empty(); ++i) {
+    const rag::chunk& other = alone.value()[i];
+    if (parents[i].id != other.id || parents[i].range != other.range) fault = "not " + other.id;
+    if (!parents[i].parent_id.empty()) fault = "a parent has a parent";
+  }
+  t.size = options.parent_size;
+  if (fault.empty()) fault = fault_in_chunks(parents, page, t, edges);
+  t.size = options.child_size;
+  if (fault.empty()) fault = fault_in_chunks(children, page, t, edges);
+  report(fault, page, t, sound);
 }
 
 bool examine_all(const rag::document& page, const named_tokenizer& counter, dice& roll) {
@@ -428,7 +524,29 @@ bool examine_all(const rag::document& page, const named_tokenizer& counter, dice
       rag::try_chunk_packed(
           page, {.chunk_size = t.size, .overlap = overlap, .sentences = lines, .tokens = t.tokens}),
       page, t, edges, sound);
-  t.chunker = "whole", t.overlap = 0, t.size = static_cast<std::size_t>(-1);
+  t.chunker = "semantic", t.overlap = 0;
+  const auto kind = static_cast<rag::semantic_threshold>(roll.below(5));
+  constexpr double thresholds[][3] = {
+      {0, 0.35, 1.9}, {0, 50, 95}, {0, 1, 3}, {0, 1, 1.5}, {0, 5, 95}};
+  examine(rag::try_chunk_semantic(
+              page, {.embed = {.model = "rough", .batch_size = 7, .embed = embed_roughly},
+                     .window = roll.below(3),
+                     .threshold_kind = kind,
+                     .threshold = thresholds[static_cast<std::size_t>(kind)][roll.below(3)],
+                     .chunk_size = t.size,
+                     .min_chunk_size = least,
+                     .sentences = lines,
+                     .tokens = t.tokens}),
+          page, t, edges, sound);
+  t.chunker = "parent-child", t.sections = true;
+  examine_family(page,
+                 {.parent_size = t.size + 1 + roll.below(3 * t.size),
+                  .child_size = t.size,
+                  .max_heading_level = level,
+                  .sentences = lines,
+                  .tokens = t.tokens},
+                 t, edges, sound);
+  t.chunker = "whole", t.sections = false, t.size = static_cast<std::size_t>(-1);
   examine(rag::try_chunk_whole(page, {.tokens = t.tokens}), page, t, edges, sound);
   return sound;
 }
@@ -520,6 +638,12 @@ TEST_CASE("chunkers: a counter that contradicts itself neither hangs nor breaks 
       look(rag::try_chunk_packed(page, {.chunk_size = 3, .overlap = 2, .tokens = tokens}));
       look(rag::try_chunk_recursive(
           page, {.chunk_size = 3, .overlap = 2, .min_chunk_size = 2, .tokens = tokens}));
+      look(rag::try_chunk_semantic(page, {.embed = {.model = "rough", .embed = embed_roughly},
+                                          .chunk_size = 3,
+                                          .min_chunk_size = 2,
+                                          .tokens = tokens}));
+      look(
+          rag::try_chunk_parent_child(page, {.parent_size = 3, .child_size = 2, .tokens = tokens}));
     }
   }
 }

@@ -303,7 +303,7 @@ TEST_CASE("bm25: options outside their limits are invalid_argument") {
   for (const double b : {-0.1, 1.01, nan}) {
     const auto made = rag::term_index::try_make({.b = b});
     REQUIRE(!made);
-    CHECK(made.failure().message().find("b must") != std::string::npos);
+    CHECK(made.failure().message().find("must be a number from 0 to 1") != std::string::npos);
   }
   CHECK(rag::term_index::try_make({.k1 = 60.0, .b = 1.0}).ok());
 }

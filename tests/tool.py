@@ -4,11 +4,15 @@
 usage: tool.py RAG
 """
 import json
+import math
 import os
 import pathlib
+import signal
+import struct
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 RAG = ""
@@ -65,7 +69,8 @@ class Tool(unittest.TestCase):
 
 class CommandLine(Tool):
     def test_help_everywhere(self):
-        for arguments in (["--help"], ["chunk", "--help"], ["search", "--help"], ["--version"]):
+        for arguments in (["--help"], ["chunk", "--help"], ["search", "--help"], ["--version"],
+                          ["index", "--help"], ["run", "--help"], ["eval", "--help"]):
             status, out, err = rag(*arguments)
             self.assertEqual((status, err), (0, ""))
             self.assertTrue(out)
@@ -74,7 +79,19 @@ class CommandLine(Tool):
         none = str(self.folder / "not-there")  # refused before any file is read
         for arguments in (
             [], ["index"], ["chunk"], ["search", none], ["chunk", none, "--nonsense"],
-            ["search", none, "a", "b"], ["chunk", none, "--chunker", "semantic"],
+            ["search", none, "a", "b"], ["chunk", none, "--chunker", "nonsense"],
+            ["update", none, none], ["search", none, "q", "--where", "a=b"],
+            ["index", none], ["index", none, "-o", "-"], ["index", none, "-o", "x", "--ivf"],
+            ["index", none, "-o", "x", "--embed-url", "u"], ["run", none, "-o", "x"],
+            ["run", none, "--queries", none, "-o", "x", "--mode", "dense"],
+            ["run", none, "--queries", none, "-o", "x", "--by", "word"],
+            ["eval", none], ["eval", none, "--qrels", none, "--k", "0"],
+            ["eval", none, "--qrels", none, "--ablation"],
+            ["chunk", none, "--window", "2"], ["chunk", none, "--parent-size", "9"],
+            ["chunk", none, "--chunker", "parent-child", "--chunk-size", "9"],
+            ["chunk", none, "--chunker", "parent-child", "--child-size", "1024"],
+            ["chunk", none, "--chunker", "semantic", "--threshold", "0.95"],
+            ["chunk", none, "--chunker", "semantic", "--threshold-kind", "nonsense"],
             ["chunk", none, "--chunk-size", "0"], ["chunk", none, "--chunk-size", "-1"],
             ["chunk", none, "--chunk-size", "x"], ["chunk", none, "--unit", "token"],
             ["chunk", none, "--chunk-size", "10", "--overlap", "10", "--chunker", "fixed"],
@@ -384,6 +401,273 @@ class Access(Tool):
         self.assertEqual((status, err), (0, ""))
         self.assertIn("    Big title", out)
         self.assertIn("    plain-name", out)
+
+
+class OtherChunkers(Tool):
+    def test_semantic_says_what_it_embeds_with(self):
+        path = self.write("a.txt", "Cats purr. Cats sleep. Cats purr and sleep. "
+                                   "Gears turn. Gears grind. Gears turn and grind.")
+        common = ["chunk", path, "--chunker", "semantic", "--jsonl", "--window", "0",
+                  "--threshold-kind", "absolute", "--threshold"]
+        counts = []
+        for threshold in ("0", "0.7", "2"):
+            status, out, err = rag(*common, threshold)
+            self.assertEqual((status, err.count("\n")), (0, 1))
+            self.assertIn("hashed word vector", err)
+            pieces = [json.loads(line) for line in out.splitlines()]
+            self.assertEqual("".join("".join(p["text"].split()) for p in pieces),
+                             "".join(pathlib.Path(path).read_text().split()))
+            counts.append(len(pieces))
+        self.assertEqual((counts[0], counts[2]), (6, 1))
+        self.assertTrue(counts[0] >= counts[1] >= counts[2])
+
+    def test_parents_stand_before_their_children(self):
+        path = self.write("a.md", "# Page\n\n## A\n\nOne apple.\n\n## B\n\nTwo pears.\n")
+        pieces = self.chunks(path, "--chunker", "parent-child")
+        self.assertEqual([p.get("parent_id") for p in pieces], [None, pieces[0]["id"],
+                                                                pieces[0]["id"]])
+        found = self.search(path, "apple pears", "--chunker", "parent-child")
+        self.assertEqual([p["id"] for p in found["passages"]], [pieces[0]["id"]])
+        self.assertIn("in " + pieces[0]["id"], rag("chunk", path, "--chunker", "parent-child")[1])
+
+
+class Indexed(Tool):
+    def setUp(self):
+        super().setUp()
+        self.index_path = str(self.folder / "pages.idx")
+
+    def index(self, *arguments, complaints=""):
+        status, out, err = rag("index", *arguments, "-o", self.index_path)
+        self.assertEqual((status, err), (0, complaints))
+        return self.index_path
+
+    def left(self):
+        return sorted(p.name for p in self.folder.iterdir())
+
+
+class Index(Indexed):
+    def test_an_index_answers_as_its_source(self):
+        options = ["--identifier", "PAY-###", *STRUCTURE, "--access", PAGES + "/access.jsonl"]
+        index = self.index(PAGES, *options)
+        for group in ("support", "payments-ops", "everyone"):
+            found = [self.search(s, QUESTION, "--group", group, "--explain", *o)
+                     for s, o in ((PAGES, options), (index, []))
+                     if group != "everyone"]
+            for each in found:
+                del each["timings_ms"]
+            self.assertEqual(found[:1], found[1:])
+        self.assertEqual(self.ids(index, QUESTION, complaints="rag: nothing found\n"), [])
+        self.assertEqual(self.left(), ["pages.idx"])
+
+    def test_the_same_command_writes_the_same_bytes(self):
+        first = pathlib.Path(self.index(PAGES)).read_bytes()
+        self.assertEqual(pathlib.Path(self.index(PAGES)).read_bytes(), first)
+
+    def test_options_of_a_source_contradict_an_index(self):
+        index = self.index(PAGES)
+        for options in (["--chunker", "whole"], ["--identifier", "#"], ["--ivf", "--embeddings",
+                                                                        "x"]):
+            self.refused(2, "search", index, "q", *options)
+        self.refused(1, "search", index, "q", "--mode", "dense", "--question-embedding",
+                     self.write("q.json", "[1]"))
+
+    def test_a_failing_command_leaves_an_older_file_as_it_was(self):
+        path = self.write("docs.jsonl", "{\n")
+        self.refused(1, "index", path, "--strict", "-o", self.index_path)
+        self.assertEqual(self.left(), ["docs.jsonl"])
+        self.write("pages.idx", "older")
+        self.refused(1, "index", path, "--strict", "-o", self.index_path)
+        self.refused(1, "index", str(self.folder / "none"), "-o", self.index_path)
+        self.refused(1, "index", PAGES, "-o", str(self.folder))
+        self.refused(1, "index", PAGES, "-o", str(self.folder / "no" / "x"))
+        self.refused(2, "index", path, "-o", path)
+        self.assertEqual(self.left(), ["docs.jsonl", "pages.idx"])
+        self.assertEqual(pathlib.Path(self.index_path).read_text(), "older")
+
+    def test_an_interrupt_leaves_nothing(self):
+        for wait in (0.0, 0.05, 0.2):
+            work = subprocess.Popen([RAG, "index", str(DATA / "rust-errors"), "-o",
+                                     self.index_path], stdout=subprocess.DEVNULL,
+                                    stderr=subprocess.DEVNULL)
+            time.sleep(wait)
+            work.send_signal(signal.SIGINT)
+            if work.wait() == 0:  # it was faster
+                os.remove(self.index_path)
+            self.assertEqual(self.left(), [])
+
+    def test_damaged_files_are_refused(self):
+        path = self.jsonl("docs.jsonl", [{"id": "a", "text": "apples"}])
+        good = pathlib.Path(self.index(path, "--identifier", "A-#")).read_bytes()
+        for at in range(12, len(good), 7):
+            bad = self.write("bad.idx", good[:at] + bytes([good[at] ^ 1]) + good[at + 1:])
+            self.assertIn("bad.idx", self.refused(1, "search", bad, "apples"))
+            self.refused(1, "search", self.write("bad.idx", good[:at]), "apples")
+        self.refused(1, "run", path, "--queries", path, "-o", self.index_path + "2")
+
+    @unittest.skipUnless(os.path.exists("/dev/full"), "needs a full device")
+    def test_a_summary_that_cannot_be_written_leaves_no_index(self):
+        with open("/dev/full", "wb") as full:
+            done = subprocess.run([RAG, "index", PAGES, "-o", self.index_path], stdout=full,
+                                  stderr=subprocess.PIPE)
+        self.assertEqual((done.returncode, done.stderr.count(b"\n")), (1, 1))
+        self.assertEqual(self.left(), [])
+
+    def test_the_readable_form_is_short(self):
+        status, out, err = rag("search", str(DATA / "rust-errors"), "borrow moved value",
+                               "--explain", "--limit", "1")
+        self.assertEqual((status, err, out.count("  limit: ")), (0, "", 5))
+        self.assertRegex(out, r"\n  \.\.\. and [0-9]+ more beyond the limit\n")
+        self.assertRegex(out, r"    score [0-9.]{4}; ")
+        err = rag("search", PAGES, "")[2]
+        self.assertEqual(err, "rag: nothing found: the question holds no word to search for\n")
+
+    def test_a_folder_without_documents_says_so(self):
+        (self.folder / "empty").mkdir()
+        status, out, err = rag("search", str(self.folder / "empty"), "q", "--json")
+        self.assertEqual((status, err.count("\n"), json.loads(out)["passages"]), (0, 1, []))
+        self.assertIn("no .md", err)
+
+
+class Vectors(Indexed):
+    def setUp(self):
+        super().setUp()
+        self.docs = self.jsonl("docs.jsonl", [{"id": i, "text": t} for i, t in
+                                              (("a", "apples"), ("b", "pears"), ("c", "plums"))])
+        self.rows = {"a": [1, 0], "b": [0, 1], "c": [0.6, 0.8]}
+        self.lines = self.jsonl("v.jsonl", [{"id": i, "embedding": v}
+                                            for i, v in self.rows.items()])
+        self.write("w.f32", b"".join(struct.pack("<2f", *v) for v in self.rows.values()))
+        self.write("w.ids", "a\nb\nc\n")
+        self.floats = str(self.folder / "w.f32")
+
+    def test_both_forms_and_every_mode(self):
+        one = pathlib.Path(self.index(self.docs, "--embeddings", self.lines)).read_bytes()
+        two = pathlib.Path(self.index(self.docs, "--embeddings", self.floats)).read_bytes()
+        self.assertEqual(one, two)
+        vectors = [self.write("q.json", "[1, 0]"), self.write("o.json", '{"embedding":[1,0]}'),
+                   self.write("q.f32", struct.pack("<2f", 1, 0))]
+        for vector in vectors:
+            for source in ([self.index_path], [self.docs, "--embeddings", self.lines]):
+                found = self.search(source[0], "pears", *source[1:], "--mode", "dense",
+                                    "--question-embedding", vector)
+                self.assertEqual([p["document_id"] for p in found["passages"]], ["a", "c", "b"])
+                self.assertEqual(found["passages"][0]["score"], 1)
+        common = [self.index_path, "pears", "--question-embedding", vectors[0]]
+        self.assertEqual(self.search(*common)["mode"], "hybrid")
+        self.assertEqual(self.search(*common, "--mode", "lexical")["mode"], "lexical")
+        self.assertEqual(self.search(*common[:2])["mode"], "lexical")
+
+    def test_a_zero_question_leaves_the_dense_leg_out(self):
+        self.index(self.docs, "--embeddings", self.lines)
+        zero = self.write("z.json", "[0, 0]")
+        found = self.search(self.index_path, "pears", "--question-embedding", zero)
+        self.assertNotEqual(found["status"], "ok")
+        self.assertEqual([p["document_id"] for p in found["passages"]], ["b"])
+
+    def test_ivf_finds_the_same_in_a_small_index(self):
+        self.index(self.docs, "--embeddings", self.lines, "--ivf")
+        found = self.ids(self.index_path, "q", "--mode", "dense", "--question-embedding",
+                         self.write("q.json", "[1, 0]"))
+        self.assertEqual(found, ["a", "c", "b"])
+
+    def test_bad_vectors_are_fatal(self):
+        for bad in ("{", "[]", '{"id":"a"}', '{"embedding":[1,2]}', '{"id":"b","embedding":[1]}',
+                    '{"id":"b","embedding":[]}', '{"id":"b","embedding":["x",1]}',
+                    '{"id":"b","embedding":[1e39,1]}', '{"id":"a","embedding":[1,2]}'):
+            path = self.write("bad.jsonl", '{"id":"a","embedding":[1,2]}\n' + bad + "\n")
+            err = self.refused(1, "index", self.docs, "--embeddings", path, "-o", self.index_path)
+            self.assertTrue(err.startswith(path + ":2: "), err)
+        self.write("w.ids", "a\nb\n\n")
+        self.write("w.f32", b"1234567")
+        self.refused(1, "index", self.docs, "--embeddings", self.floats, "-o", self.index_path)
+        other = self.jsonl("other.jsonl", [{"id": "x", "embedding": [1]}])
+        self.refused(1, "index", self.docs, "--embeddings", other, "-o", self.index_path)
+        self.index(self.docs, "--embeddings", self.lines)
+        for bad in ("", "{}", "[1]", "[]", '["a"]', "[1,2,3]", '{"embedding":7}'):
+            self.refused(1, "search", self.index_path, "q", "--question-embedding",
+                         self.write("q.json", bad))
+        self.assertEqual([n for n in self.left() if n.endswith(".tmp")], [])
+
+
+class Runs(Indexed):
+    def setUp(self):
+        super().setUp()
+        self.docs = self.jsonl("docs.jsonl", [
+            {"id": "a", "text": "# One\n\napples\n\n# Two\n\napples pears\n"},
+            {"id": "b", "text": "apples apples apples"}, {"id": "c", "text": "plums A-1 and more"},
+            {"id": "d", "text": "A-2", "allowed_groups": ["staff"]}])
+        self.queries = self.jsonl("queries.jsonl", [
+            {"id": "1", "text": "apples", "kind": "fruit"},
+            {"id": "2", "text": "plums more apples A-2 A-1", "kind": "code"},
+            {"id": "3", "text": "zebra", "kind": "fruit"}])
+        self.qrels = self.write("qrels.tsv", "1\ta\t1\n1\tb\t2\n2\tc\t1\n3\tb\t1\n")
+        self.index(self.docs, *STRUCTURE, "--identifier", "A-#")
+        self.run_path = str(self.folder / "out.run")
+
+    def lines(self, *options):
+        status, out, err = rag("run", self.index_path, "--queries", self.queries, *options, "-o",
+                               self.run_path)
+        self.assertEqual((status, out, err), (0, "", ""))
+        rows = [line.split() for line in pathlib.Path(self.run_path).read_text().splitlines()]
+        for row, after in zip(rows, rows[1:]):
+            if row[0] == after[0]:
+                self.assertEqual(int(after[3]), int(row[3]) + 1)
+                self.assertLessEqual(float(after[4]), float(row[4]))
+        return [(row[0], row[2]) for row in rows]
+
+    def test_candidates(self):
+        chunks = self.lines()
+        self.assertEqual(sum(1 for q, i in chunks if q == "1"), 3)
+        documents = self.lines("--by", "document")
+        self.assertEqual(sorted(i for q, i in documents if q == "1"), ["a", "b"])
+        self.assertEqual([i for q, i in documents if q == "2"][0], "c")
+        self.assertNotIn(("2", "d"), documents)
+        self.assertIn(("2", "d"), self.lines("--by", "document", "--group", "staff", "--group",
+                                             "everyone"))
+        self.assertEqual(len([q for q, _ in self.lines("--depth", "1")]), 2)
+
+    def test_measures_of_a_run(self):
+        self.write("my.run", "1 Q0 b 1 3.0 t\n1 Q0 x 2 2.0 t\n1 Q0 a 3 1.0 t\n2 Q0 x 1 1 t\n")
+        path = str(self.folder / "my.run")
+        status, out, err = rag("eval", path, "--qrels", self.qrels, "--queries", self.queries,
+                               "--k", "2", "--json")
+        self.assertEqual((status, err), (0, ""))
+        found = json.loads(out)
+        self.assertEqual(list(found)[:7], ["queries", "k", "ndcg", "map", "precision", "mrr",
+                                           "recall"])
+        self.assertEqual((found["queries"], found["k"]), (3, 2))
+        best = 2 + 1 / math.log2(3)
+        for name, value in (("ndcg", 2 / best / 3), ("map", (1 + 2 / 3) / 2 / 3), ("mrr", 1 / 3),
+                            ("precision", 0.5 / 3), ("recall", 0.5 / 3)):
+            self.assertAlmostEqual(found[name], value, 12)
+        self.assertEqual(set(found["by_kind"]), {"fruit", "code"})
+        self.assertEqual(found["by_kind"]["fruit"]["queries"], 2)
+        self.assertEqual(rag("eval", path, "--qrels", self.qrels)[0], 0)
+
+    def test_an_index_is_measured_as_its_run(self):
+        self.lines("--by", "document")
+        both = [json.loads(rag("eval", *what, "--qrels", self.qrels, "--json")[1])
+                for what in ([self.run_path], [self.index_path, "--queries", self.queries])]
+        for name in ("queries", "ndcg", "map", "precision", "mrr", "recall"):
+            self.assertEqual(both[0][name], both[1][name])
+        self.assertIn("budget_recall", both[1])
+        self.assertIn("p95", both[1]["timings_ms"]["total"])
+
+    def test_wrong_use_and_bad_files(self):
+        self.lines()
+        before = pathlib.Path(self.run_path).read_bytes()
+        self.refused(2, "eval", self.run_path, "--qrels", self.qrels, "--mode", "lexical")
+        self.refused(2, "eval", self.index_path, "--qrels", self.qrels)
+        bad = self.write("bad", "1 Q0 a 1 1 t\n1 Q0\n")
+        self.assertTrue(self.refused(1, "eval", bad, "--qrels", self.qrels).startswith(bad + ":2"))
+        bad = self.write("bad", "1\ta\t1\n1\tb\tx\n")
+        err = self.refused(1, "eval", self.run_path, "--qrels", bad)
+        self.assertTrue(err.startswith(bad + ":2: "), err)
+        for line in ("{", '{"id":"1"}', '{"text":"x"}', '{"id":"9","text":"again"}'):
+            bad = self.write("bad", '{"id":"9","text":"x"}\n' + line + "\n")
+            err = self.refused(1, "run", self.index_path, "--queries", bad, "-o", self.run_path)
+            self.assertTrue(err.startswith(bad + ":2: "), err)
+        self.assertEqual(pathlib.Path(self.run_path).read_bytes(), before)
 
 
 if __name__ == "__main__":

@@ -38,6 +38,10 @@ bool uses_them_all() {
   const rag::selection_options selection{.limit = 3};
   const rag::search_text_options text{.title = true};
   const rag::query asked{.text = "q", .limit = 1};
+  const rag::ivf_options lists{.lists = 64, .probes = 8};
+  const rag::semantic_options semantic{.window = 2};
+  const rag::parent_child_options family{.child_size = 64};
+  const rag::load_options loading{.rebuild = true};
   const rag::retriever_options retriever{.identifiers = {"PAY-###"}};
   return page.id == piece.id && vector.model == embedder.model && !who.user.empty() &&
          sentences.newline_ends_sentence && whole.tokens.count &&
@@ -45,5 +49,6 @@ bool uses_them_all() {
          packed.overlap == 1 && structure.max_heading_level == recursive.max_heading_level &&
          !analysis.tag.empty() && identifiers.patterns == retriever.identifiers &&
          bm25.b < fusion.k &&
-         model.window == selection.limit && text.title && asked.limit == 1;
+         model.window == selection.limit && lists.probes == 8 && semantic.window == 2 &&
+         family.child_size == 64 && loading.rebuild && text.title && asked.limit == 1;
 }
