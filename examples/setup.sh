@@ -9,7 +9,7 @@ missing=   # packages without which nothing can be built
 wished=    # packages without which less is built or checked
 
 has_command() {
-  for name; do if command -v "$name" >/dev/null 2>&1; then return 0; fi; done
+  for wanted; do if command -v "$wanted" >/dev/null 2>&1; then return 0; fi; done
   return 1
 }
 has_header() {
