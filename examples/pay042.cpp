@@ -1,6 +1,9 @@
 // The worked example in a terminal: three help pages, one question, and what each stage of the
 // search makes of them. One function is one station, in the order of the article.
 //
+// What the article drew and did not compute is drawn here too, and said to be: the distances
+// between sentences, the vectors of the first dense search, the reranker.
+//
 //   pay042 [DATA]        DATA: the data folder of the project; default: where it was built
 #include <algorithm>
 #include <cmath>
@@ -58,6 +61,11 @@ std::string order_of(const rag::answer& found) {
   return out;
 }
 
+/// The same, or "-" for nothing.
+std::string order_or_dash(const rag::answer& found) {
+  return found.passages.empty() ? "-" : order_of(found);
+}
+
 std::string first_line(std::string_view text) {
   return std::string(text.substr(0, text.find('\n')));
 }
@@ -110,13 +118,21 @@ struct example {
 };
 
 /// A model that is a list of texts, told apart by their first lines, with their vectors.
+using vectors = std::vector<std::vector<float>>;
 using vector_table = std::map<std::string, std::vector<float>>;
 rag::embedder listed_model(const std::string& name, const vector_table& vector_of) {
-  return {.model = name, .embed = [vector_of](auto texts, rag::text_role) {
-            std::vector<std::vector<float>> out;
-            for (const std::string_view text : texts) out.push_back(vector_of.at(first_line(text)));
-            return out;
-          }};
+  const auto embed = [vector_of](auto texts, rag::text_role) -> rag::result<vectors> {
+    vectors out;
+    for (const std::string_view text : texts) {
+      const auto known = vector_of.find(first_line(text));
+      if (known == vector_of.end()) {
+        return rag::error(rag::errc::embedder_failed, "no vector for: " + first_line(text));
+      }
+      out.push_back(known->second);
+    }
+    return out;
+  };
+  return {.model = name, .batch_size = 1, .embed = embed};
 }
 
 /// Vectors of two numbers, drawn so that the dense order is the article's: the cosine with the
@@ -134,17 +150,24 @@ rag::embedder drawn_model(const example& it) {
   return listed_model("drawn", vector_of);
 }
 
-/// A real model, as far as data/pay042 holds what it gave for these texts.
-rag::embedder real_model(const example& it, const std::string& name) {
+constexpr const char* real_models[] = {"minilm-l6-v2", "mpnet-base-v2", "e5-small-q4"};
+
+/// What a real model gave for the texts of the example.
+vector_table real_vectors(const example& it, const std::string& name) {
   const json file = json::parse(read_file(it.folder + name + ".json"));
   vector_table vector_of;
-  for (const json& group : {json::array({file["question"]}), file["entries"], file["variants"]}) {
+  for (const json& group : {json::array({file["question"]}), file["entries"], file["variants"],
+                            file["sentences"], file["windows"]}) {
     for (const json& entry : group) {
       vector_of[first_line(entry["text"].get<std::string>())] =
           entry["embedding"].get<std::vector<float>>();
     }
   }
-  return listed_model(name, vector_of);
+  return vector_of;
+}
+
+rag::embedder real_model(const example& it, const std::string& name) {
+  return listed_model(name, real_vectors(it, name));
 }
 
 /// A cross-encoder, with the scores of the illustration.
@@ -160,7 +183,16 @@ rag::reranker drawn_reranker(const example& it) {
   }};
 }
 
-// ---- The stations -------------------------------------------------------------------------------
+// ---- The stations: cutting ----------------------------------------------------------------------
+
+void show_legend(const example& it) {
+  std::printf("Question: %s\n\n", it.questions.at("Q").c_str());
+  std::printf("E41, E42, E43   the sections on PAY-041, PAY-042, PAY-043 of the error reference\n");
+  std::printf("R, G            the pages 'Reconnect a payment gateway' and 'Checkout failures'\n");
+  std::printf("ana, sam        an engineer of payments-ops, an agent of support\n");
+  std::printf("drawn           invented, to show a calculation; so are the reranker's scores\n");
+  std::printf("-               nothing\n");
+}
 
 void show_windows(const std::string& data) {
   title("Fixed windows: 220 tokens, t000 to t219, cut at 80");
@@ -197,6 +229,142 @@ void show_sentences(const example& it) {
   }
 }
 
+/// S1 to S5 on one line, as if the headings of the error reference were missing.
+rag::document five_sentences(const example& it) {
+  rag::document plain{.id = "plain"};
+  const rag::chunked_document& page = it.pages.front();
+  for (const rag::chunk& section : page.chunks) {
+    if (!plain.text.empty()) plain.text += ' ';
+    plain.text += rag::slice(page.source.text, section.body);
+  }
+  return plain;
+}
+
+/// Each sentence's vector is turned from the one before it by the angle of a drawn distance.
+rag::embedder drawn_sentences(const rag::document& plain) {
+  const double distances[] = {0, 0.18, 0.62, 0.21, 0.57};
+  vector_table vector_of;
+  double angle = 0;
+  for (const rag::chunk& sentence : rag::chunk_sentences(plain)) {
+    angle += std::acos(1 - distances[vector_of.size()]);
+    vector_of[std::string(rag::chunk_text(plain, sentence))] = {
+        static_cast<float>(std::cos(angle)), static_cast<float>(std::sin(angle))};
+  }
+  return listed_model("drawn", vector_of);
+}
+
+/// "S1+S2 | S3+S4 | S5": which sentences each chunk holds.
+std::string cut_of(const rag::semantic_result& found) {
+  std::string out;
+  std::size_t number = 1;
+  auto sentence = found.sentences.begin();
+  for (const rag::chunk& piece : found.chunks) {
+    strings names;
+    for (; sentence != found.sentences.end() && sentence->end <= piece.range.end; ++sentence) {
+      names.push_back("S" + std::to_string(number++));
+    }
+    out += (out.empty() ? "" : " | ") + joined(names, "+");
+  }
+  return out;
+}
+
+void show_distances(const rag::document& plain, const rag::embedder& model, std::size_t window) {
+  const auto found = rag::semantic_cuts(plain, {.embed = model,
+                                                .window = window,
+                                                .threshold_kind = rag::semantic_threshold::absolute,
+                                                .threshold = 0.35});
+  std::printf("%-16s%-9s", model.model.c_str(), window == 0 ? "alone" : "with both");
+  for (const double distance : found.distances) std::printf("%8.2f", distance);
+  std::printf("   %s\n", cut_of(found).c_str());
+}
+
+void show_semantic(const example& it) {
+  title("Semantic chunks: no headings, and a cut where the distance is above 0.35");
+  const rag::document plain = five_sentences(it);
+  int number = 0;
+  for (const rag::chunk& sentence : rag::chunk_sentences(plain)) {
+    std::printf("S%d   %s\n", ++number, std::string(rag::chunk_text(plain, sentence)).c_str());
+  }
+  std::printf("\nvectors                    S1-S2   S2-S3   S3-S4   S4-S5   chunks\n");
+  show_distances(plain, drawn_sentences(plain), 0);
+  for (const char* name : real_models) {
+    for (const std::size_t window : {0U, 1U}) show_distances(plain, real_model(it, name), window);
+  }
+  std::printf(
+      "\nThe drawn distances are ours. A sentence is embedded alone, or with both neighbours.\n"
+      "With real models 0.35 cuts everywhere or nowhere: a threshold belongs to one model\n"
+      "and one window.\n");
+}
+
+/// The reconnection page as the article lets it grow.
+rag::document grown_page() {
+  rag::document page{.id = "R", .allowed_groups = {"support", "payments-ops"}, .revision = 1};
+  page.text =
+      "# Reconnect a payment gateway\n\n"
+      "## Before you begin\n"
+      "Only a workspace admin can change the gateway credential.\n\n"
+      "## Replace the credential\n"
+      "Open Settings > Payments > Gateways and replace the stored credential.\n\n"
+      "## Verify the repair\n"
+      "Choose Verify connection and confirm that a test request succeeds.\n\n"
+      "## Warnings\n"
+      "Do not disable the gateway before replacing the credential.\n";
+  return page;
+}
+
+/// A parent and its four children, one of which is not for support.
+std::vector<rag::chunk> family_of(const rag::document& page) {
+  std::vector<rag::chunk> family = rag::chunk_parent_child(page);
+  for (rag::chunk& piece : family) {
+    if (piece.heading == "Replace the credential") piece.allowed_groups = {"payments-ops"};
+  }
+  return family;
+}
+
+rag::answer show_family_search(const rag::retriever& retriever, const char* user,
+                               const char* text) {
+  const rag::scope reader = retriever.scope_for({.user = user});
+  rag::query asked{.text = text, .per_document = 5, .collapse_parents = false};
+  const rag::answer children = retriever.search(asked, reader);
+  asked.collapse_parents = true;
+  const rag::answer found = retriever.search(asked, reader);
+  std::printf("\n%s asks for: %s\n  matches      %s\n  handed out   %s\n", user, text,
+              order_or_dash(children).c_str(), order_or_dash(found).c_str());
+  return found;
+}
+
+void show_parents(const example& it) {
+  title("Parent and child: small chunks are searched, the whole procedure is handed out");
+  rag::document page = grown_page();
+  const std::vector<rag::chunk> family = family_of(page);
+  for (const rag::chunk& piece : family) {
+    std::printf("%2zu tokens   %-31s%s%s\n", piece.token_count, piece.id.c_str(),
+                piece.parent_id.empty() ? "the parent" : ("in " + piece.parent_id).c_str(),
+                piece.allowed_groups ? ", not for support" : "");
+  }
+  rag::retriever retriever({.permissions = &it.people});
+  retriever.upsert(page, family);
+  const rag::answer found = show_family_search(retriever, "ana", "verify connection");
+  std::printf("\n%s\n", found.passages.at(0).text().c_str());
+  show_family_search(retriever, "ana", "credential");
+  show_family_search(retriever, "sam", "credential");
+  std::printf(
+      "\nMany matches or one: ana gets the procedure once. For sam the sections stand alone,\n"
+      "as their parent holds one that he may not read.\n");
+
+  page.text.insert(page.text.find("Choose Verify"), "Wait a minute. ");
+  page.revision = 2;
+  const std::vector<rag::chunk> after = family_of(page);
+  retriever.upsert(page, after);
+  const auto same_ids = [](const rag::chunk& one, const rag::chunk& two) {
+    return one.id == two.id && one.parent_id == two.parent_id;
+  };
+  const bool same = std::equal(family.begin(), family.end(), after.begin(), after.end(), same_ids);
+  std::printf("\nA section gains the words 'Wait a minute.': ids and parent ids %s.\n",
+              same ? "are as before" : "have changed");
+  show_family_search(retriever, "ana", "wait");
+}
+
 void show_chunks(const example& it) {
   title("Sections and whole pages: the five chunks");
   for (const rag::chunked_document& page : it.pages) {
@@ -207,6 +375,8 @@ void show_chunks(const example& it) {
     }
   }
 }
+
+// ---- The stations: searching --------------------------------------------------------------------
 
 void show_postings(const example& it) {
   title("Inverted index: from a term to its chunks");
@@ -238,6 +408,8 @@ void show_postings(const example& it) {
 void show_bm25(const rag::answer& found) {
   title("BM25: what each term of the question adds to each chunk");
   const auto& columns = found.trace.bm25;
+  std::printf(
+      "n: how many of the 5 chunks hold the term; idf = ln(1 + (5 - n + 0.5) / (n + 0.5))\n\n");
   std::printf("term         n     idf");
   for (const auto& [id, score] : columns) std::printf("%8s", id.c_str());
   for (std::size_t t = 0; t < columns.front().second.terms.size(); ++t) {
@@ -245,7 +417,7 @@ void show_bm25(const rag::answer& found) {
     if (term.n == 0) continue;  // no chunk holds it
     std::printf("\n%-12s%2zu%8.3f", term.term.c_str(), term.n, term.idf);
     for (const auto& [id, score] : columns) {
-      score.terms[t].tf > 0 ? std::printf("%8.3f", score.terms[t].value) : std::printf("       .");
+      score.terms[t].tf > 0 ? std::printf("%8.3f", score.terms[t].value) : std::printf("       -");
     }
   }
   std::printf("\nscore                 ");
@@ -255,7 +427,7 @@ void show_bm25(const rag::answer& found) {
 
 void show_fusion(const rag::answer& found) {
   title("Both rankings, and their places added up: 1 / (60 + rank)");
-  std::printf("     dense, cosine   lexical, BM25   sum\n");
+  std::printf("     dense, drawn    lexical, BM25   sum\n");
   for (const rag::permitted_passage& p : found.passages) {
     std::printf("%-5s%zu     %.2f      %zu   %7.3f     1/%zu + 1/%zu = %.6f%s\n", p.id().c_str(),
                 p.dense_rank(), p.similarity().value(), p.lexical_rank(), p.lexical_score().value(),
@@ -265,7 +437,7 @@ void show_fusion(const rag::answer& found) {
 }
 
 void show_answers(const example& it, const rag::retriever& retriever) {
-  title("Reranked and cut to two: the answer for each user");
+  title("Reranked (scores drawn) and cut to two: the answer for each user");
   for (const char* user : {"ana", "sam"}) {
     const rag::scope reader = retriever.scope_for({.user = user});
     const rag::answer found = retriever.search(
@@ -294,8 +466,7 @@ void show_update(const example& it, rag::retriever& retriever) {
     for (const char* word : {"rotated", "revoked"}) {
       const rag::query asked{.text = word, .mode = rag::search_mode::lexical};
       const rag::answer found = retriever.search(asked, retriever.scope_for({.user = user}));
-      const std::string ids = found.passages.empty() ? "nothing" : order_of(found);
-      std::printf("%s in %-10s", word, ids.c_str());
+      std::printf("%s in %-10s", word, order_or_dash(found).c_str());
     }
     std::printf("%s\n", when.c_str());
   };
@@ -311,10 +482,43 @@ void show_update(const example& it, rag::retriever& retriever) {
   show_finds("sam", "the page is closed to support, nothing embedded");
 }
 
+/// What a dense search finds, or why it is refused.
+void show_dense(const std::string& what, const rag::retriever& retriever, const rag::query& asked) {
+  const auto found = retriever.try_search(asked, retriever.scope_for({.user = "ana"}));
+  std::printf("%-26s%s\n", what.c_str(),
+              (found ? order_of(*found) : found.failure().message()).c_str());
+}
+
+void show_model_change(const example& it) {
+  const std::string name = real_models[0];
+  title("Another model: from drawn vectors to those of " + name);
+  const vector_table vector_of = real_vectors(it, name);
+  rag::retriever retriever = it.index(drawn_model(it));
+  const rag::query asked{
+      .text = it.questions.at("Q"), .mode = rag::search_mode::dense, .per_document = 5};
+  rag::query of_old = asked, of_new = asked;
+  of_old.vector = rag::embedding{"drawn", {1.0F, 0.0F}};
+  of_new.vector = rag::embedding{name, vector_of.at(asked.text)};
+  show_dense("dense search", retriever, asked);
+  show_dense("new question, old index", retriever, of_new);
+
+  vector_table incomplete = vector_of;
+  incomplete.erase("Reconnect a payment gateway");
+  const auto failed = retriever.try_migrate(listed_model(name, incomplete));
+  std::printf("%-26s%s\n", "change, but R fails", failed.failure().message().c_str());
+  show_dense("dense search", retriever, asked);
+
+  const rag::migration_report report = retriever.migrate(listed_model(name, vector_of));
+  std::printf("%-26s%zu chunks: %zu embedded, %zu from the attempt before\n", "change",
+              report.chunks, report.embedded, report.reused);
+  show_dense("dense search", retriever, asked);
+  show_dense("old question, new index", retriever, of_old);
+}
+
 void show_real_models(const example& it) {
   title("The vectors of real models instead of drawn ones");
   std::printf("model           question    dense                 fused with BM25\n");
-  for (const char* name : {"minilm-l6-v2", "mpnet-base-v2", "e5-small-q4"}) {
+  for (const char* name : real_models) {
     const rag::retriever retriever = it.index(real_model(it, name));
     const rag::scope ana = retriever.scope_for({.user = "ana"});
     for (const char* id : {"Q", "Q-failing"}) {
@@ -332,9 +536,11 @@ void show_real_models(const example& it) {
 void show_all(const std::string& data) {
   const example it(data);
   rag::retriever retriever = it.index(drawn_model(it));
-  std::printf("Question: %s\n", it.questions.at("Q").c_str());
+  show_legend(it);
   show_windows(data);
   show_sentences(it);
+  show_semantic(it);
+  show_parents(it);
   show_chunks(it);
   show_postings(it);
   const rag::query asked{.text = it.questions.at("Q"), .per_document = 5, .explain = true};
@@ -343,6 +549,7 @@ void show_all(const std::string& data) {
   show_fusion(found);
   show_answers(it, retriever);
   show_update(it, retriever);
+  show_model_change(it);
   show_real_models(it);
 }
 

@@ -25,6 +25,7 @@
 #include <optional>
 #include <rag_retrieve.hpp>
 #include <set>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -68,44 +69,45 @@ std::string bracketed(rag::byte_range range) {
 }
 
 /// What lies in no chunk, such as a title whose text stands in the chunks' heading paths.
-void list_gap(const rag::document& page, rag::byte_range between) {
+void list_gap(std::ostream& out, const rag::document& page, rag::byte_range between) {
   const rag::byte_range gap = rag::trim(page.text, between);
   if (gap.empty()) return;
-  std::cout << "---- " << bracketed(gap) << " in no chunk\n"
-            << rag::slice(page.text, gap) << "\n\n";
+  out << "---- " << bracketed(gap) << " in no chunk\n" << rag::slice(page.text, gap) << "\n\n";
 }
 
 /// One chunk of the listing: where it was cut, what it repeats, and its text.
-void list_chunk(const rag::document& page, const rag::chunk& piece, std::size_t number,
-                std::size_t reached, const rag::identifier_finder& finder) {
-  list_gap(page, {reached, (std::max)(reached, piece.range.begin)});
-  std::cout << "---- " << number << "  " << piece.id << "  " << bracketed(piece.range) << "  "
-            << piece.token_count << " tokens" << (piece.oversize ? ", above the limit\n" : "\n");
+void list_chunk(std::ostream& out, const rag::document& page, const rag::chunk& piece,
+                std::size_t number, std::size_t reached, const rag::identifier_finder& finder) {
+  list_gap(out, page, {reached, (std::max)(reached, piece.range.begin)});
+  out << "---- " << number << "  " << piece.id << "  " << bracketed(piece.range) << "  "
+      << counted(piece.token_count, "token") << (piece.oversize ? ", above the limit\n" : "\n");
   if (!piece.heading_path.empty()) {
-    std::cout << "     " << joined(piece.heading_path, " > ") << '\n';
+    out << "     " << joined(piece.heading_path, " > ") << '\n';
   }
   if (const auto codes = codes_of(page, piece, finder); !codes.empty()) {
-    std::cout << "     codes: " << joined(codes, ", ") << '\n';
+    out << "     codes: " << joined(codes, ", ") << '\n';
   }
   if (!piece.parent_id.empty()) {
-    std::cout << "     in " << piece.parent_id << '\n';
+    out << "     in " << piece.parent_id << '\n';
   } else if (piece.range.begin < reached) {
     const rag::byte_range repeated{piece.range.begin, (std::min)(reached, piece.range.end)};
-    std::cout << "     repeats " << bracketed(repeated) << " of the chunk before\n";
+    out << "     repeats " << bracketed(repeated) << " of the chunk before\n";
   }
-  std::cout << rag::chunk_text(page, piece) << "\n\n";
+  out << rag::chunk_text(page, piece) << "\n\n";
 }
 
 void list_chunks(const rag::document& page, const std::vector<rag::chunk>& chunks,
                  const rag::identifier_finder& finder) {
-  std::cout << "==== " << page.id << "  " << page.text.size() << " bytes, " << chunks.size()
-            << (chunks.size() == 1 ? " chunk\n\n" : " chunks\n\n");
+  std::ostringstream out;
+  out << "==== " << page.id << "  " << counted(page.text.size(), "byte") << ", "
+      << counted(chunks.size(), "chunk") << "\n\n";
   std::size_t reached = 0;  // every byte before it has been shown
   for (std::size_t i = 0; i < chunks.size(); ++i) {
-    list_chunk(page, chunks[i], i + 1, reached, finder);
+    list_chunk(out, page, chunks[i], i + 1, reached, finder);
     reached = (std::max)(reached, chunks[i].range.end);
   }
-  list_gap(page, {reached, page.text.size()});
+  list_gap(out, page, {reached, page.text.size()});
+  std::cout << printable(out.view());
 }
 
 /// Files of the same name in different folders take their paths as ids.
@@ -132,7 +134,10 @@ int run(const chunk_command& command) {
   announce(command.chunking);
   document_reader reader(access_rules({"everyone"}), command.strict);
   std::vector<std::pair<std::string, std::vector<rag::document>>> sources;
-  for (const std::string& file : command.files) sources.push_back({file, reader.read(file)});
+  for (const std::string& file : command.files) {
+    sources.push_back({file, reader.read(file)});
+    if (sources.back().second.empty()) say_empty(file, "cut");
+  }
   tell_apart(sources);
   for (const auto& [path, pages] : sources) {
     for (const rag::document& page : pages) {
@@ -238,12 +243,12 @@ std::size_t attach(std::vector<rag::chunked_document>& inputs, const std::string
     fail(path + ": none of its ids is that of a chunk, or of a document that is one chunk");
   }
   if (given < searched) {
-    std::cerr << "rag: " << searched - given << " of " << searched
-              << " chunks have no embedding: only their words are searched\n";
+    say("rag: without an embedding, searched by words alone: " + std::to_string(searched - given) +
+        " of " + counted(searched, "chunk"));
   }
   if (used.size() < vectors.size()) {
-    std::cerr << "rag: " << path << ": " << vectors.size() - used.size() << " of " << vectors.size()
-              << " embeddings belong to no chunk\n";
+    say("rag: " + path + ": without a chunk: " + std::to_string(vectors.size() - used.size()) +
+        " of " + counted(vectors.size(), "embedding"));
   }
   return given;
 }
@@ -253,7 +258,9 @@ std::pair<loaded_index, index_counts> indexed(const source_settings& from,
                                               const rag::access_directory& people) {
   announce(from.chunking);
   document_reader reader(rules_for(from), from.strict);
-  auto inputs = cut_all(reader.read(from.path), from.chunking);
+  std::vector<rag::document> documents = reader.read(from.path);
+  if (documents.empty()) say_empty(from.path, "indexed");
+  auto inputs = cut_all(std::move(documents), from.chunking);
   index_counts counts{.documents = inputs.size()};
   for (const rag::chunked_document& input : inputs) counts.chunks += input.chunks.size();
   if (!from.embeddings.empty()) counts.vectors = attach(inputs, from.embeddings);
@@ -287,8 +294,8 @@ int run(const index_command& command) {
   const auto [index, counts] = indexed(from, nobody);
   const index_counts made = counts;
   write_index(command.output, index, [&] {
-    std::cout << command.output << ": " << made.documents << " documents, " << made.chunks
-              << " chunks, " << made.vectors << " vectors\n";
+    std::cout << printable(command.output) << ": " << counted(made.documents, "document") << ", "
+              << counted(made.chunks, "chunk") << ", " << counted(made.vectors, "vector") << '\n';
     if (!std::cout.flush()) fail("standard output cannot be written");
   });
   return 0;
@@ -302,8 +309,14 @@ struct reader_settings {
   std::string tenant = {};
 
   [[nodiscard]] rag::principal who() const { return {.tenant = tenant, .user = "reader"}; }
-  void enter(rag::access_directory& people) const {
-    people.set_groups(who(), groups.empty() ? std::vector<std::string>{"everyone"} : groups);
+  [[nodiscard]] std::vector<std::string> all_groups() const {
+    return groups.empty() ? std::vector<std::string>{"everyone"} : groups;
+  }
+  void enter(rag::access_directory& people) const { people.set_groups(who(), all_groups()); }
+  /// "group a", "groups a, b of tenant t"
+  [[nodiscard]] std::string text() const {
+    return (groups.size() > 1 ? "groups " : "group ") + joined(all_groups(), ", ") +
+           (tenant.empty() ? "" : " of tenant " + tenant);
   }
 };
 
@@ -390,7 +403,21 @@ json passage_as_json(const rag::permitted_passage& passage, std::size_t rank) {
   return object;
 }
 
-json explanation_as_json(const rag::answer& found) {
+/// Why a candidate was dropped, with the option that decides it.
+std::string reason_of(const rag::drop& each, const search_command& command) {
+  switch (each.stage) {
+    case rag::drop_stage::cap:
+      return "beyond " + counted(command.per_document, "candidate") +
+             " per document (--per-document)";
+    case rag::drop_stage::limit:
+      return "after " + counted(command.limit, "passage") + " from offset " +
+             std::to_string(command.offset);
+    default:
+      return each.reason;
+  }
+}
+
+json explanation_as_json(const search_command& command, const rag::answer& found) {
   json bm25 = json::array(), rrf = json::array(), dropped = json::array();
   for (const auto& [id, explained] : found.trace.bm25) {
     json terms = json::array();
@@ -412,7 +439,7 @@ json explanation_as_json(const rag::answer& found) {
   for (const rag::drop& each : found.trace.dropped) {
     dropped.push_back({{"id", each.id},
                        {"stage", std::string(rag::name_of(each.stage))},
-                       {"reason", each.reason}});
+                       {"reason", reason_of(each, command)}});
   }
   return {{"bm25", std::move(bm25)}, {"rrf", std::move(rrf)}, {"dropped", std::move(dropped)}};
 }
@@ -434,51 +461,54 @@ void print_json(const search_command& command, const rag::answer& found) {
   for (std::size_t i = 0; i < found.passages.size(); ++i) {
     object["passages"].push_back(passage_as_json(found.passages[i], command.offset + i + 1));
   }
-  if (command.explain) object["explain"] = explanation_as_json(found);
+  if (command.explain) object["explain"] = explanation_as_json(command, found);
   std::cout << written(object) << '\n';
 }
 
-void print_passage(const rag::permitted_passage& passage, std::size_t rank) {
+void print_passage(std::ostream& out, const rag::permitted_passage& passage, std::size_t rank) {
   std::vector<std::string> titles = passage.heading_path();
   if (!passage.title().empty() && (titles.empty() || titles.front() != passage.title())) {
     titles.insert(titles.begin(), passage.title());
   }
-  std::cout << '[' << rank << "] " << passage.id() << '\n';
-  if (!titles.empty()) std::cout << "    " << joined(titles, " > ") << '\n';
-  std::cout << "    score " << rounded(passage.score()) << "; " << passage.why() << "\n\n"
-            << passage.text() << "\n\n";
+  out << '[' << rank << "] " << passage.id() << '\n';
+  if (!titles.empty()) out << "    " << joined(titles, " > ") << '\n';
+  out << "    score " << rounded(passage.score()) << "; " << passage.why() << "\n\n"
+      << passage.text() << "\n\n";
 }
 
 /// Each term's numbers for the passages that are shown, and what became of the other candidates.
-void print_explanation(const rag::answer& found) {
-  std::cout << "BM25: what each term of the question adds\n";
+void print_explanation(std::ostream& out, const search_command& command, const rag::answer& found) {
+  out << "BM25: what each term of the question adds\n";
   for (const auto& [id, explained] : found.trace.bm25) {
-    const bool shown = std::any_of(found.passages.begin(), found.passages.end(),
-                                   [&id = id](const auto& passage) { return passage.id() == id; });
+    const bool shown =
+        std::any_of(found.passages.begin(), found.passages.end(),
+                    [&wanted = id](const auto& passage) { return passage.id() == wanted; });
     if (!shown) continue;
-    std::cout << "  " << id << "  " << rounded(explained.score) << ", " << explained.length
-              << " terms, on average " << rounded(explained.average_length) << '\n';
+    out << "  " << id << "  " << rounded(explained.score) << ", "
+        << counted(explained.length, "term") << ", on average " << rounded(explained.average_length)
+        << '\n';
     for (const rag::term_explanation& term : explained.terms) {
       if (term.tf == 0) continue;
-      std::cout << "    " << term.term << ": " << term.tf << " here, in " << term.n << " of "
-                << explained.chunk_count << " chunks, idf " << rounded(term.idf) << ", adds "
-                << rounded(term.value) << '\n';
+      out << "    " << term.term << ": " << term.tf << " here, in " << term.n << " of "
+          << counted(explained.chunk_count, "chunk") << ", idf " << rounded(term.idf) << ", adds "
+          << rounded(term.value) << '\n';
     }
   }
   if (found.mode == rag::search_mode::hybrid) {
-    std::cout << "Sums of 1 / (" << rounded(found.trace.fusion_constant) << " + rank)\n";
+    out << "Sums of 1 / (" << rounded(found.trace.fusion_constant) << " + rank)\n";
     for (const rag::candidate_trace& each : found.trace.candidates) {
-      std::cout << "  " << each.id << "  lexical " << each.lexical_rank << ", dense "
-                << each.dense_rank << ", sum " << rounded(each.fused_score) << '\n';
+      out << "  " << each.id << "  lexical " << each.lexical_rank << ", dense " << each.dense_rank
+          << ", sum " << rounded(each.fused_score) << '\n';
     }
   }
-  std::cout << (found.trace.dropped.empty() ? "Nothing was dropped\n" : "Dropped\n");
+  out << (found.trace.dropped.empty() ? "Nothing was dropped\n" : "Dropped\n");
   std::size_t beyond = 0;
   for (const rag::drop& each : found.trace.dropped) {
     if (each.stage == rag::drop_stage::limit && ++beyond > 5) continue;
-    std::cout << "  " << each.id << "  " << rag::name_of(each.stage) << ": " << each.reason << '\n';
+    out << "  " << each.id << "  " << rag::name_of(each.stage) << ": " << reason_of(each, command)
+        << '\n';
   }
-  if (beyond > 5) std::cout << "  ... and " << beyond - 5 << " more beyond the limit\n";
+  if (beyond > 5) out << "  ... and " << beyond - 5 << " more beyond the limit\n";
 }
 
 /// A question from the command line or standard input, without the line's end.
@@ -490,10 +520,37 @@ std::string question_of(const search_command& command) {
 }
 
 void print_text(const search_command& command, const rag::answer& found) {
+  std::ostringstream out;
   for (std::size_t i = 0; i < found.passages.size(); ++i) {
-    print_passage(found.passages[i], command.offset + i + 1);
+    print_passage(out, found.passages[i], command.offset + i + 1);
   }
-  if (command.explain) print_explanation(found);
+  if (command.explain) print_explanation(out, command, found);
+  std::cout << printable(out.view());
+}
+
+/// Why nothing was found, and what to try. It speaks of what the reader may read alone.
+std::string why_nothing(const search_command& command, const rag::retriever& retriever,
+                        rag::query asked) {
+  const rag::scope reader = retriever.scope_for(command.reader.who());
+  const std::size_t readable = retriever.count(reader);
+  if (readable == 0) {
+    return "nothing is indexed that " + command.reader.text() +
+           " may read; --group and --tenant name another reader";
+  }
+  asked.explain = true;
+  const rag::answer found = retriever.search(asked, reader);
+  for (const rag::drop& each : found.trace.dropped) {
+    if (each.stage != rag::drop_stage::budget) continue;
+    return each.id + " " + each.reason + "; try a larger --budget";
+  }
+  if (!found.trace.candidates.empty()) {
+    return "no passage stands behind --offset " + std::to_string(command.offset);
+  }
+  if (!found.notes.empty()) return joined(found.notes, "; ");
+  return "in " + counted(readable, "chunk") + " that " + command.reader.text() +
+         " may read there is " +
+         (asked.mode == rag::search_mode::dense ? "no vector"
+                                                : "no word of the question; try other words");
 }
 
 int run(search_command command) {
@@ -502,11 +559,11 @@ int run(search_command command) {
   rag::access_directory people;
   command.reader.enter(people);
   const std::string& path = command.from.path;
-  bool empty = false;  // the reader of documents has said so
+  bool empty = false;  // and said to be
   const auto open = [&]() -> loaded_index {
     if (is_index(path)) return read_index(path, people);
     auto [index, counts] = indexed(command.from, people);
-    empty = counts.documents == 0 && fs::is_directory(path);
+    empty = counts.documents == 0;
     return std::move(index);
   };
   const loaded_index index = open();
@@ -526,8 +583,7 @@ int run(search_command command) {
       index.retriever.search(asked, index.retriever.scope_for(command.reader.who()));
   command.as_json ? print_json(command, found) : print_text(command, found);
   if (found.passages.empty() && !empty) {
-    const std::string why = joined(found.notes, "; ");
-    std::cerr << "rag: nothing found" << (why.empty() ? "" : ": " + why) << '\n';
+    say("rag: nothing found: " + why_nothing(command, index.retriever, asked));
   }
   return 0;
 }
@@ -794,41 +850,43 @@ std::string four_digits(double value) {
   return text;
 }
 
-void print_means(const std::string& name, const rag::measure_means& means) {
-  std::cout << name << std::string(name.size() < 20 ? 20 - name.size() : 1, ' ')
-            << padded(std::to_string(means.questions), 7);
+void print_means(std::ostream& out, const std::string& name, const rag::measure_means& means) {
+  out << name << std::string(name.size() < 20 ? 20 - name.size() : 1, ' ')
+      << padded(std::to_string(means.questions), 7);
   for (const rag::measure which :
        {rag::measure::ndcg, rag::measure::precision, rag::measure::average_precision,
         rag::measure::reciprocal_rank, rag::measure::recall, rag::measure::first_required,
         rag::measure::budget_recall}) {
     const rag::mean_value& mean = means[which];
-    std::cout << padded(mean.n == 0 ? "-" : four_digits(mean.value), 12);
+    out << padded(mean.n == 0 ? "-" : four_digits(mean.value), 12);
   }
-  std::cout << '\n';
+  out << '\n';
 }
 
 void print_text(const rag::evaluation& found, const stage_samples& samples) {
   const std::string k = "@" + std::to_string(found.k);
-  std::cout << std::string(20, ' ') << "queries";
+  std::ostringstream out;
+  out << std::string(20, ' ') << "queries";
   for (const std::string& name : {"nDCG" + k, "P" + k, std::string("MAP"), std::string("MRR"),
                                   "recall" + k, std::string("1/required"), std::string("sent")}) {
-    std::cout << padded(name, 12);
+    out << padded(name, 12);
   }
-  std::cout << '\n';
-  print_means("all", found.overall);
+  out << '\n';
+  print_means(out, "all", found.overall);
   for (const auto& [kind, means] : found.by_kind) {
-    if (!kind.empty()) print_means(kind, means);
+    if (!kind.empty()) print_means(out, kind, means);
   }
-  std::cout << "1/required: mean of 1 / rank of the first required passage; sent: recall of what a "
-               "search hands out\n";
+  out << "1/required: mean of 1 / rank of the first required passage; sent: recall of what a "
+         "search hands out\n";
   if (found.unanswerable.questions != 0) {
-    std::cout << "unanswerable: " << found.unanswerable.returned << " of "
-              << found.unanswerable.questions << " returned something\n";
+    out << "unanswerable: " << found.unanswerable.returned << " of " << found.unanswerable.questions
+        << " returned something\n";
   }
   for (const auto& [stage, times] : samples) {
-    std::cout << stage << ": p50 " << rounded(rag::percentile(times, 0.5).value) << " ms, p95 "
-              << rounded(rag::percentile(times, 0.95).value) << " ms\n";
+    out << stage << ": p50 " << rounded(rag::percentile(times, 0.5).value) << " ms, p95 "
+        << rounded(rag::percentile(times, 0.95).value) << " ms\n";
   }
+  std::cout << printable(out.view());
 }
 
 int run(eval_command command) {
@@ -851,10 +909,10 @@ int run(eval_command command) {
   const rag::evaluation found =
       rag::evaluate(judged(command.qrels, queries), lists, {.k = command.k});
   if (found.overall.questions == 0) {
-    std::cerr << "rag: no query has a relevant judgement\n";
+    say("rag: no query has a relevant judgement");
   } else if (!found.unjudged_questions.empty()) {
-    std::cerr << "rag: " << found.unjudged_questions.size()
-              << " queries have results and no relevant judgement; they are left out\n";
+    say("rag: left out, with results and no relevant judgement: " +
+        counted(found.unjudged_questions.size(), "query", "queries"));
   }
   command.as_json ? print_json(found, samples) : print_text(found, samples);
   return 0;
@@ -1062,12 +1120,6 @@ CLI::App* add_eval(CLI::App& app, eval_command& command) {
   return sub;
 }
 
-/// One line on standard error.
-void complain(std::string message) {
-  std::replace(message.begin(), message.end(), '\n', ' ');
-  std::cerr << message << '\n';
-}
-
 void check_command_word(std::string_view word) {
   constexpr std::string_view known[] = {"chunk", "index", "search", "run", "eval"};
   if (word.empty() || word.starts_with('-')) return;
@@ -1121,10 +1173,10 @@ int main(int argc, char** argv) {
     if (!std::cout.flush()) fail("standard output cannot be written");
     return status;
   } catch (const failure& problem) {
-    complain(problem.message);
+    say(problem.message);
     return problem.status;
   } catch (const std::exception& problem) {  // rag::error, files that cannot be read
-    complain(std::string("rag: ") + problem.what());
+    say(std::string("rag: ") + problem.what());
     return 1;
   }
 }

@@ -114,8 +114,8 @@ inline rag::semantic_options semantic_settings(const chunker_settings& settings)
 /// Says once what the semantic chunker embeds with.
 inline void announce(const chunker_settings& settings) {
   if (settings.chunker != "semantic") return;
-  std::cerr << "rag: the semantic chunker uses a built-in hashed word vector; it compares words, "
-               "not meaning\n";
+  say("rag: the semantic chunker uses a built-in hashed word vector; it compares words, not "
+      "meaning");
 }
 
 inline std::vector<rag::chunk> cut(const rag::document& page, const chunker_settings& settings) {

@@ -198,8 +198,8 @@ class vectors_by_id {
       ids.emplace_back(line, number);
     });
     if (ids.empty() || rows.empty() || rows.size() % (4 * ids.size()) != 0) {
-      fail(path + ": " + std::to_string(rows.size()) + " bytes are not rows of float32 for the " +
-           std::to_string(ids.size()) + " ids of " + ids_path);
+      fail(path + ": " + counted(rows.size(), "byte") + " in all; rows of float32 for the " +
+           counted(ids.size(), "id") + " of " + ids_path + " were expected");
     }
     const std::size_t width = rows.size() / ids.size();
     for (std::size_t i = 0; i < ids.size(); ++i) {
@@ -212,8 +212,8 @@ class vectors_by_id {
   void add(const std::string& id, std::vector<float> values) {
     if (dimension_ == 0) dimension_ = values.size();
     if (values.size() != dimension_) {
-      throw bad_line{"the embedding has " + std::to_string(values.size()) +
-                     " numbers, those before it have " + std::to_string(dimension_)};
+      throw bad_line{"the embedding has " + counted(values.size(), "number") +
+                     ", those before it have " + std::to_string(dimension_)};
     }
     if (!values_.emplace(id, std::move(values)).second) {
       throw bad_line{"id " + written(json(id)) + " stands in an earlier line"};

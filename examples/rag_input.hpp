@@ -50,6 +50,47 @@ inline std::string at_line(std::string_view file, std::size_t line, std::string_
   return std::string(file) + ":" + std::to_string(line) + ": " + std::string(message);
 }
 
+/// "1 passage", "2 passages".
+inline std::string counted(std::size_t count, std::string_view one, std::string_view many = {}) {
+  std::string text = std::to_string(count) + " ";
+  if (count == 1) return text.append(one);
+  return many.empty() ? text.append(one) + "s" : text.append(many);
+}
+
+/// Whether a terminal may act on a code point instead of showing it; line ends and tabs are no
+/// harm.
+inline bool is_control(char32_t value) {
+  if (value == U'\n' || value == U'\t') return false;
+  return value < 0x20 || (value >= 0x7F && value < 0xA0);
+}
+
+/// Text for a terminal, on which no document may move the cursor or change the colours: control
+/// characters, and bytes that are not UTF-8, stand as \xNN. A line may end in CR LF.
+inline std::string printable(std::string_view text) {
+  std::string out;
+  for (std::size_t at = 0; at < text.size();) {
+    const rag::code_point next = rag::decode(text, at);
+    const std::string_view bytes = text.substr(at, next.length);
+    if (next.valid && (!is_control(next.value) || text.substr(at).starts_with("\r\n"))) {
+      out += bytes;
+    } else {
+      for (const char byte : bytes) {
+        char code[8];
+        std::snprintf(code, sizeof code, "\\x%02X", static_cast<unsigned>(byte) & 0xFFU);
+        out += code;
+      }
+    }
+    at += next.length;
+  }
+  return out;
+}
+
+/// One line on standard error.
+inline void say(std::string message) {
+  std::replace(message.begin(), message.end(), '\n', ' ');
+  std::cerr << printable(message) << '\n';
+}
+
 /// What is wrong with the input without making it useless: a line each, or the end with --strict.
 class complaints {
  public:
@@ -58,16 +99,24 @@ class complaints {
   void about(std::string_view file, std::size_t line, std::string_view message) const {
     const std::string sentence = at_line(file, line, message);
     if (strict_) throw failure{1, sentence};
-    std::cerr << sentence << '\n';
+    say(sentence);
   }
 
  private:
   bool strict_;
 };
 
-/// One line of JSON. Bytes that are not UTF-8 are written as U+FFFD.
+/// One line of JSON. Bytes that are not UTF-8 are written as U+FFFD, control characters as \u00NN.
 inline std::string written(const json& value) {
-  return value.dump(-1, ' ', false, json::error_handler_t::replace);
+  std::string text = value.dump(-1, ' ', false, json::error_handler_t::replace);
+  for (std::size_t at = 0; at < text.size(); ++at) {  // dump leaves U+007F to U+009F as they are
+    const rag::code_point next = rag::decode(text, at);
+    if (!is_control(next.value)) continue;
+    char code[16];
+    std::snprintf(code, sizeof code, "\\u%04x", static_cast<unsigned>(next.value));
+    text.replace(at, next.length, code);
+  }
+  return text;
 }
 
 /// The shortest decimal number that reads back to the same double.
@@ -378,6 +427,14 @@ inline std::map<std::string, rag::metadata_value> metadata_member(const json& ob
   return metadata;
 }
 
+/// Says that a source holds nothing that could be cut or indexed.
+inline void say_empty(const std::string& source, const std::string& use) {
+  const bool folder = source != "-" && fs::is_directory(source);
+  say("rag: " + source +
+      (folder ? ": no .md, .markdown or .txt below this folder" : ": no documents") +
+      "; nothing is " + use);
+}
+
 /// Reads documents from folders, files and lines of JSON, and gives each its groups.
 class document_reader {
  public:
@@ -390,9 +447,6 @@ class document_reader {
     std::vector<rag::document> documents;
     if (source != "-" && fs::is_directory(source)) {
       read_folder(source, documents);
-      if (documents.empty()) {
-        std::cerr << "rag: " << source << ": no .md, .markdown or .txt below this folder\n";
-      }
     } else {
       std::string text = read_file(source);
       const bool lines =

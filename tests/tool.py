@@ -16,6 +16,8 @@ import time
 import unittest
 
 RAG = ""
+CLOSED = ("rag: nothing found: nothing is indexed that group {} may read; --group and --tenant "
+          "name another reader\n")
 DATA = pathlib.Path(__file__).resolve().parent.parent / "data"
 PAGES = str(DATA / "pay042")
 QUESTION = ("Checkout started showing PAY-042 after I changed the gateway key. "
@@ -275,6 +277,38 @@ class Search(Tool):
         self.assertEqual(json.loads(out)["passages"], [])
         self.assertEqual(rag("search", PAGES, "zebra")[1], "")
 
+    def test_nothing_found_says_why_and_what_to_try(self):
+        path = self.write("a.txt", "apples and pears")
+        for options, why in (
+                (["zebra"], "in 1 chunk that group everyone may read there is no word of the "
+                            "question; try other words"),
+                (["pears", "--budget", "2"], "a.txt# needs 3 tokens, 2 of 2 are left; try a larger "
+                                             "--budget"),
+                (["pears", "--offset", "7"], "no passage stands behind --offset 7")):
+            for form in ([], ["--json"]):
+                status, out, err = rag("search", path, *options, *form)
+                self.assertEqual((status, err), (0, "rag: nothing found: " + why + "\n"))
+
+    def test_one_is_written_in_the_singular(self):
+        path = self.write("a.md", "## A\n\napples\n\n## B\n\napples pears\n")
+        common = ["search", path, "apples", *STRUCTURE, "--explain"]
+        self.assertIn("limit: after 1 passage from offset 0\n", rag(*common, "--limit", "1")[1])
+        self.assertIn("in 2 of 2 chunks", rag(*common)[1])
+        one = self.write("one.txt", "apples")
+        self.assertIn("1 term, on average", rag("search", one, "apples", "--explain")[1])
+        self.assertIn("==== one.txt  6 bytes, 1 chunk\n", rag("chunk", one)[1])
+        self.assertIn("  1 token\n", rag("chunk", one)[1])
+
+    def test_a_drop_by_the_cap_names_the_cap(self):
+        path = self.write("a.md", "".join(f"## S{i}\n\napples\n\n" for i in range(4)))
+        for cap, reason in (("1", "beyond 1 candidate per document (--per-document)"),
+                            ("2", "beyond 2 candidates per document (--per-document)")):
+            common = [path, "apples", *STRUCTURE, "--per-document", cap, "--explain"]
+            dropped = self.search(*common)["explain"]["dropped"]
+            self.assertEqual([(d["stage"], d["reason"]) for d in dropped],
+                             [("cap", reason)] * (4 - int(cap)))
+            self.assertIn("  cap: " + reason + "\n", rag("search", *common)[1])
+
     def test_readable_form(self):
         status, out, err = rag("search", PAGES, QUESTION, "--identifier", "PAY-###",
                                "--limit", "1", *STRUCTURE)
@@ -293,6 +327,45 @@ class Search(Tool):
         lines = b'{"id":"a","text":"apples"}\n{"id":"b","text":"pears"}\n'
         self.assertEqual(self.ids("-", "pears", given=lines), ["b"])
         self.assertEqual(self.search(PAGES, "-", given=b"PAY-042\n")["question"], "PAY-042")
+
+
+class Terminal(Tool):
+    """What a document holds is shown and never obeyed."""
+
+    def none_raw(self, text):
+        for c in text:
+            self.assertFalse(c not in "\n\t" and (c < " " or "\x7f" <= c < "\xa0"), repr(text))
+
+    def test_control_characters_are_visible(self):
+        bad = "\x1b[2J\x07\x00\x7f\x9b31m"
+        seen = r"\x1B[2J\x07\x00\x7F\xC2\x9B31m"
+        name = "a\x1b[1m.md"
+        path = self.write(name, f"# Title {bad}\n\none\ttwo {bad}\n")
+        out = rag("chunk", path, *STRUCTURE)[1] + rag("search", path, "two", "--explain")[1]
+        self.none_raw(out)
+        for what in ("one\ttwo " + seen, "Title " + seen, r"a\x1B[1m.md"):
+            self.assertIn(what, out)
+        for command in (["chunk", path, "--jsonl"], ["search", path, "two", "--json"]):
+            out = rag(*command)[1]
+            self.none_raw(out)
+            found = json.loads(out)
+            text = found["passages"][0]["text"] if "passages" in found else found["text"]
+            self.assertTrue(text.endswith("one\ttwo " + bad))
+        err = rag("search", path, "zebra")[2] + rag("chunk", path + "x")[2]
+        self.none_raw(err)
+
+    def test_bytes_that_are_not_utf8_are_visible_and_line_ends_stay(self):
+        path = self.write("a.txt", b"one\r\ntwo\rthree \x9b \xff")
+        done = subprocess.run([RAG, "chunk", path], capture_output=True)
+        self.assertIn(b"one\r\ntwo\\x0Dthree \\x9B \\xFF\n", done.stdout)
+
+    def test_kinds_of_questions(self):
+        queries = self.jsonl("q.jsonl", [{"id": "1", "text": "x", "kind": "k\x1b[1m"}])
+        found = rag("eval", self.write("r", "1 Q0 a 1 1 t\n"), "--qrels",
+                    self.write("j", "1\ta\t1\n"), "--queries", queries)
+        self.assertEqual(found[::2], (0, ""))
+        self.assertIn(r"k\x1B[1m", found[1])
+        self.none_raw(found[1])
 
 
 class DocumentsAsLines(Tool):
@@ -360,7 +433,10 @@ class Access(Tool):
         self.assertEqual(sorted(self.ids(self.pages, "apples")),
                          ["hr/leave.md", "hr/pay.md", "it/vpn.md", "notes.txt"])
         self.assertEqual(self.ids(self.pages, "apples", "--group", "staff",
-                                  complaints="rag: nothing found\n"), [])
+                                  complaints=CLOSED.format("staff")), [])
+        other = ["--group", "a", "--group", "b", "--tenant", "t"]
+        err = rag("search", self.pages, "apples", *other)[2]
+        self.assertIn("groups a, b of tenant t may read", err)
 
     def test_id_wins_then_the_longest_prefix_and_what_no_line_names_is_nobodys(self):
         access = self.jsonl("access.jsonl", [
@@ -456,7 +532,7 @@ class Index(Indexed):
             for each in found:
                 del each["timings_ms"]
             self.assertEqual(found[:1], found[1:])
-        self.assertEqual(self.ids(index, QUESTION, complaints="rag: nothing found\n"), [])
+        self.assertEqual(self.ids(index, QUESTION, complaints=CLOSED.format("everyone")), [])
         self.assertEqual(self.left(), ["pages.idx"])
 
     def test_the_same_command_writes_the_same_bytes(self):
@@ -525,7 +601,17 @@ class Index(Indexed):
         (self.folder / "empty").mkdir()
         status, out, err = rag("search", str(self.folder / "empty"), "q", "--json")
         self.assertEqual((status, err.count("\n"), json.loads(out)["passages"]), (0, 1, []))
-        self.assertIn("no .md", err)
+        self.assertTrue(err.endswith("no .md, .markdown or .txt below this folder; nothing is "
+                                     "indexed\n"))
+        self.assertIn("nothing is cut", rag("chunk", str(self.folder / "empty"))[2])
+        none = self.write("none.jsonl", "")
+        self.assertEqual(rag("search", none, "q")[1:],
+                         ("", f"rag: {none}: no documents; nothing is indexed\n"))
+
+    def test_the_summary_counts(self):
+        path = self.jsonl("docs.jsonl", [{"id": "a", "text": "apples"}])
+        out = rag("index", path, "-o", self.index_path)[1]
+        self.assertEqual(out, self.index_path + ": 1 document, 1 chunk, 0 vectors\n")
 
 
 class Vectors(Indexed):
