@@ -6409,7 +6409,7 @@ class flat_index {
     detail::best_hits best((std::min)(k, size()));
     for (std::size_t at = 0; at < size(); ++at) {
       const auto candidate = static_cast<std::uint32_t>(at);
-      if (!present_[at] || !among.contains(at)) continue;
+      if (places_[at] == nowhere || !among.contains(at)) continue;
       best.offer({candidate, detail::finite_dot(wanted, row(candidate))});
     }
     return best.take();
@@ -6419,13 +6419,16 @@ class flat_index {
     return try_search(question, k, among).value();
   }
 
-  /// The numbers of a row as they are compared; zeros where it has no vector. Valid until the next
+  /// The numbers of a row as they are compared; none where it has no vector. Valid until the next
   /// row is added.
   [[nodiscard]] std::span<const float> row(std::uint32_t at) const {
-    return std::span(values_).subspan(at * dimension_, dimension_);
+    if (!has_vector(at)) return {};
+    return std::span(values_).subspan(places_[at] * dimension_, dimension_);
   }
-  [[nodiscard]] bool has_vector(std::uint32_t at) const { return at < size() && present_[at]; }
-  [[nodiscard]] std::size_t size() const noexcept { return present_.size(); }
+  [[nodiscard]] bool has_vector(std::uint32_t at) const {
+    return at < size() && places_[at] != nowhere;
+  }
+  [[nodiscard]] std::size_t size() const noexcept { return places_.size(); }
   [[nodiscard]] std::size_t dimension() const noexcept { return dimension_; }
   [[nodiscard]] metric measure() const noexcept { return measure_; }
 
@@ -6445,21 +6448,21 @@ class flat_index {
                      (dimension_ == 0 ? "at least 1" : detail::text_of(dimension_)));
   }
 
-  /// Appends a row: these numbers, or zeros for none.
+  /// Appends a row with these numbers, or one without. A row without takes no room for numbers:
+  /// how much is held never exceeds what was added.
   std::uint32_t append(const std::vector<float>& stored, bool found) {
     if (dimension_ == 0) dimension_ = stored.size();
-    const std::size_t at = size();
-    values_.resize(at * dimension_);  // rows from before the dimension was known
-    values_.insert(values_.end(), stored.begin(), stored.end());
-    values_.resize((at + 1) * dimension_);
-    present_.push_back(found);
-    return static_cast<std::uint32_t>(at);
+    places_.push_back(found ? static_cast<std::uint32_t>(values_.size() / dimension_) : nowhere);
+    if (found) values_.insert(values_.end(), stored.begin(), stored.end());
+    return static_cast<std::uint32_t>(size() - 1);
   }
+
+  static constexpr std::uint32_t nowhere = 0xFFFFFFFFU;
 
   std::size_t dimension_;
   metric measure_;
-  std::vector<float> values_;  // size() x dimension, row after row
-  std::vector<bool> present_;  // does row i have a vector that can be found?
+  std::vector<float> values_;          // dimension numbers for each row that has a vector
+  std::vector<std::uint32_t> places_;  // of row i among those; nowhere: it is never found
 };
 
 // ---- IVF ----------------------------------------------------------------------------------------
@@ -6493,6 +6496,14 @@ struct ivf_result {
   std::vector<vector_hit> hits = {};  ///< best first
   std::size_t lists_read = 0;
   std::size_t rows_compared = 0;  ///< allowed rows in these lists
+};
+
+/// What training leaves behind besides the rows themselves: enough to have the same ivf_index again
+/// without training.
+struct ivf_lists {
+  std::vector<float> centroids = {};      ///< `dimension` numbers a list: a direction of length 1
+  std::vector<std::uint32_t> sizes = {};  ///< rows in each list, at least 1
+  std::vector<std::uint32_t> rows = {};   ///< list after list, rising within a list
 };
 
 namespace detail {
@@ -6578,6 +6589,51 @@ inline void improve_centroids(centroid_block& centroids, const flat_index& index
   }
 }
 
+/// Are these numbers directions? A zero one stands for zero vectors, which cosine does not find.
+[[nodiscard]] inline result<void> check_centroids(std::span<const float> values,
+                                                  std::size_t dimension, metric measure) {
+  for (std::size_t at = 0; at < values.size(); at += dimension) {
+    const std::span<const float> centroid = values.subspan(at, dimension);
+    const std::string what = "ivf_index: centroid " + text_of(at / dimension + 1);
+    if (const std::size_t bad = first_not_finite(centroid); bad != dimension) {
+      return error(errc::not_finite, what + ": " + not_finite_text(bad, dimension));
+    }
+    const double square = dot_in_double(centroid, centroid);
+    const bool zero = square <= 0 && measure == metric::inner_product;
+    if (std::abs(square - 1) > 1e-4 && !zero) {
+      return error(errc::invalid_argument, what + " is not of length 1");
+    }
+  }
+  return {};
+}
+
+/// Does each of these `present` rows with a vector stand in exactly one list, in rising order?
+[[nodiscard]] inline result<void> check_lists(const ivf_lists& lists, const flat_index& index,
+                                              std::size_t present) {
+  const auto wrong = [](const std::string& what) {
+    return error(errc::invalid_argument, "ivf_index: " + what);
+  };
+  row_set seen(index.size());
+  std::size_t first = 0;
+  for (const std::uint32_t size : lists.sizes) {
+    if (size == 0 || size > lists.rows.size() - first) {
+      return wrong("a list of " + text_of(size) + " rows, with " +
+                   text_of(lists.rows.size() - first) + " rows left");
+    }
+    for (std::size_t i = first; i < first + size; ++i) {
+      const std::uint32_t row = lists.rows[i];
+      if (!index.has_vector(row)) return wrong("row " + text_of(row) + " has no vector");
+      if (seen.contains(row)) return wrong("row " + text_of(row) + " stands there twice");
+      if (i > first && row < lists.rows[i - 1]) return wrong("the rows of a list do not rise");
+      seen.insert(row);
+    }
+    first += size;
+  }
+  if (first == present && present == lists.rows.size()) return {};
+  return wrong(text_of(first) + " of " + text_of(lists.rows.size()) + " rows are in lists, " +
+               text_of(present) + " have a vector");
+}
+
 }  // namespace detail
 
 /// The rows of a flat_index, sorted into lists by direction (an inverted file). Searching reads the
@@ -6599,15 +6655,8 @@ class ivf_index {
   ///         4 bytes a row
   [[nodiscard]] result<void> try_train(const flat_index& rows) {
     if (const auto checked = detail::check_ivf(options_); !checked) return checked.failure();
-    std::vector<std::uint32_t> present;
-    for (std::uint32_t at = 0; at < rows.size(); ++at) {
-      if (rows.has_vector(at)) present.push_back(at);
-    }
-    ivf_index next(options_);
-    next.measure_ = rows.measure();
-    next.size_ = rows.size();
-    next.centroids_.dimension = rows.dimension();
-    next.trained_ = true;
+    const std::vector<std::uint32_t> present = rows_with_vectors(rows);
+    ivf_index next = without_lists(rows);
     if (!present.empty()) {
       next.find_centroids(rows, present);
       next.fill_lists(rows, present);
@@ -6616,6 +6665,51 @@ class ivf_index {
     return {};
   }
   void train(const flat_index& rows) { try_train(rows).value(); }
+
+  /// Takes the lists that parts() gave of an index trained from the same rows, in place of
+  /// training: afterwards it answers as that one did, bit for bit. Lists of other rows are refused
+  /// where it shows, and else do no more harm than to miss more.
+  ///
+  /// errors  invalid_argument: more lists than the options allow, a centroid not of length 1, a row
+  ///         in no list, in two, or without a vector; probes or sample_per_list 0; not_finite; what
+  ///         was trained before then stays
+  /// cost    O(rows x dimension), of which nothing is k-means
+  [[nodiscard]] result<void> try_restore(const flat_index& rows, ivf_lists lists) {
+    if (const auto checked = detail::check_ivf(options_); !checked) return checked.failure();
+    const std::size_t present = rows_with_vectors(rows).size();
+    const std::size_t count = lists.sizes.size();
+    if (count > most_lists(present) || lists.centroids.size() != count * rows.dimension()) {
+      return error(errc::invalid_argument, "ivf_index: " + detail::text_of(count) + " lists and " +
+                                               detail::text_of(lists.centroids.size()) +
+                                               " numbers for " + detail::text_of(present) +
+                                               " vectors of " + detail::text_of(rows.dimension()));
+    }
+    const auto directed =
+        detail::check_centroids(lists.centroids, rows.dimension(), rows.measure());
+    if (!directed) return directed.failure();
+    const auto complete = detail::check_lists(lists, rows, present);
+    if (!complete) return complete.failure();
+    ivf_index next = without_lists(rows);
+    next.centroids_.values = std::move(lists.centroids);
+    next.begins_ = {0};
+    for (const std::uint32_t size : lists.sizes) next.begins_.push_back(next.begins_.back() + size);
+    next.row_ids_ = std::move(lists.rows);
+    next.copy_rows(rows);
+    *this = std::move(next);
+    return {};
+  }
+  void restore(const flat_index& rows, ivf_lists lists) {
+    try_restore(rows, std::move(lists)).value();
+  }
+
+  /// What try_restore takes.
+  [[nodiscard]] ivf_lists parts() const {
+    ivf_lists lists{centroids_.values, {}, row_ids_};
+    for (std::size_t number = 0; number < this->lists(); ++number) {
+      lists.sizes.push_back(static_cast<std::uint32_t>(list_size(number)));
+    }
+    return lists;
+  }
 
   /// The k rows of `among` that are closest to the question, of those in the lists it reads.
   ///
@@ -6677,10 +6771,35 @@ class ivf_index {
     return begins_[number + 1] - begins_[number];
   }
 
+  [[nodiscard]] static std::vector<std::uint32_t> rows_with_vectors(const flat_index& rows) {
+    std::vector<std::uint32_t> present;
+    for (std::uint32_t at = 0; at < rows.size(); ++at) {
+      if (rows.has_vector(at)) present.push_back(at);
+    }
+    return present;
+  }
+
+  /// An index of these options over these rows that has no lists yet.
+  [[nodiscard]] ivf_index without_lists(const flat_index& rows) const {
+    ivf_index next(options_);
+    next.measure_ = rows.measure();
+    next.size_ = rows.size();
+    next.centroids_.dimension = rows.dimension();
+    next.trained_ = true;
+    return next;
+  }
+
+  /// How many lists are begun with for so many vectors.
+  [[nodiscard]] std::size_t most_lists(std::size_t vectors) const {
+    const double root = std::sqrt(static_cast<double>(vectors));
+    const auto wanted =
+        options_.lists == 0 ? static_cast<std::size_t>(std::lround(root)) : options_.lists;
+    return (std::min)(wanted, vectors);
+  }
+
   void find_centroids(const flat_index& rows, const std::vector<std::uint32_t>& present) {
     const std::size_t all = present.size();
-    const auto root = static_cast<std::size_t>(std::lround(std::sqrt(static_cast<double>(all))));
-    const std::size_t count = (std::min)(options_.lists == 0 ? root : options_.lists, all);
+    const std::size_t count = most_lists(all);
     const std::size_t wanted = options_.sample_per_list;
     const std::size_t sampled = wanted > all / count ? all : count * wanted;
 
@@ -6695,7 +6814,7 @@ class ivf_index {
     }
   }
 
-  /// Copies the rows in the order of their lists, within a list in rising order.
+  /// Sorts the rows into lists, within a list in rising order.
   void fill_lists(const flat_index& rows, const std::vector<std::uint32_t>& present) {
     std::vector<std::uint32_t> list_of(present.size());
     std::vector<std::size_t> counts(lists());
@@ -6706,13 +6825,15 @@ class ivf_index {
     drop_empty_lists(counts, list_of);
     std::vector<std::size_t> next = begins_;  // where the next row of each list goes
     row_ids_.resize(present.size());
-    values_.resize(present.size() * dimension());
-    for (std::size_t i = 0; i < present.size(); ++i) {
-      const std::size_t place = next[list_of[i]]++;
-      const std::span<const float> row = rows.row(present[i]);
-      row_ids_[place] = present[i];
-      std::copy(row.begin(), row.end(),
-                values_.begin() + static_cast<std::ptrdiff_t>(place * dimension()));
+    for (std::size_t i = 0; i < present.size(); ++i) row_ids_[next[list_of[i]]++] = present[i];
+    copy_rows(rows);
+  }
+
+  void copy_rows(const flat_index& rows) {
+    values_.reserve(row_ids_.size() * dimension());
+    for (const std::uint32_t at : row_ids_) {
+      const std::span<const float> row = rows.row(at);
+      values_.insert(values_.end(), row.begin(), row.end());
     }
   }
 
@@ -8184,11 +8305,22 @@ using document_map = std::map<std::string, std::shared_ptr<const stored_document
   return families;
 }
 
-/// Builds the indexes of a tenant from its documents; `ready` is its term index where that is at
-/// hand already, and is taken. No user code runs here.
+/// Indexes of a tenant that are at hand already, as from a file.
+struct ready_indexes {
+  std::optional<term_index> terms = {};
+  std::optional<ivf_lists> lists = {};
+};
+
+/// Whether the vectors of a tenant with so many chunks are searched in lists.
+[[nodiscard]] inline bool wants_lists(const retriever_options& options, std::size_t chunks) {
+  return options.ivf && chunks >= options.ivf_from;
+}
+
+/// Builds the indexes of a tenant from its documents, or takes those that are ready. No user code
+/// runs here.
 [[nodiscard]] inline result<std::shared_ptr<const tenant_content>> build_content(
     const retriever_options& options, const document_map& documents, std::size_t dimension,
-    term_index* ready = nullptr) {
+    ready_indexes ready = {}) {
   tenant_content content{
       {}, {}, term_index(options.bm25), {}, flat_index(dimension, options.similarity), {}, {}, {}};
   for (const auto& [id, stored] : documents) {
@@ -8213,11 +8345,11 @@ using document_map = std::map<std::string, std::shared_ptr<const stored_document
                        " and again in document " + in_quotes(content.document_of(row).source.id));
     }
     if (content.families.is_parent(row)) {  // stored, not searched
-      if (ready == nullptr) content.terms.add({});
+      if (!ready.terms) content.terms.add({});
       content.vectors.add_missing();
       continue;
     }
-    if (ready == nullptr) content.terms.add(item.terms);
+    if (!ready.terms) content.terms.add(item.terms);
     for (const stored_code& code : item.codes) content.codes.add(row, code.value, code.in_heading);
     if (item.vector.empty()) {
       content.vectors.add_missing();
@@ -8227,13 +8359,13 @@ using document_map = std::map<std::string, std::shared_ptr<const stored_document
     if (!added) return added.failure();
     if (!item.supplied) content.row_of_input.try_emplace(item.input_hash, row);
   }
-  if (options.ivf && content.rows.size() >= options.ivf_from) {
-    content.lists.emplace(*options.ivf);
-    if (auto trained = content.lists->try_train(content.vectors); !trained) {
-      return trained.failure();
-    }
+  if (wants_lists(options, content.rows.size())) {
+    ivf_index& lists = content.lists.emplace(*options.ivf);
+    const auto done = ready.lists ? lists.try_restore(content.vectors, std::move(*ready.lists))
+                                  : lists.try_train(content.vectors);
+    if (!done) return done.failure();
   }
-  if (ready != nullptr) content.terms = std::move(*ready);
+  if (ready.terms) content.terms = std::move(*ready.terms);
   return std::make_shared<const tenant_content>(std::move(content));
 }
 
@@ -11399,27 +11531,29 @@ inline void choose_cheapest(ablation_report& report, const ablation_options& opt
 //
 //   magic, version, number of sections, hash of the table
 //   table     for each section: kind, tenant, offset, length, hash
-//   sections  tags once; then documents, postings and vectors of each tenant
+//   sections  tags once; then documents, postings, vectors and, if it has them, IVF lists of each
+//             tenant
 //
 // Numbers are little-endian and written byte by byte, texts are their length and their bytes.
-// Postings are stored, not made again. What is read is believed only after the hash of its section
-// was compared; every count is held against the bytes that are left before anything is allocated
-// for it, and every number against what it points to: also a file with right hashes may be hostile.
+// Postings and IVF lists are stored, not made again. What is read is believed only after the hash
+// of its section was compared; every count is held against the bytes that are left before anything
+// is allocated for it, and every number against what it points to: also a file with right hashes
+// may be hostile.
 //
 // Source   the hash is FNV-1a, 64 bits (14): it shows damage, it does not prove who wrote the file.
 // =================================================================================================
 
 /// How a file that was made with other settings is treated.
 struct load_options {
-  bool rebuild = false;  ///< true: analyse the texts again; vectors and access records are kept
+  /// true: analyse the texts again, or train the IVF lists again, whichever was made with other
+  /// settings; vectors and access records are kept
+  bool rebuild = false;
 };
 
 namespace detail {
 
 inline constexpr std::string_view file_magic{"RAGRTRV\x1A\r\n\0\n", 12};  // shows text-mode damage
 inline constexpr std::uint32_t file_version = 1;
-
-enum class file_section : std::uint32_t { tags = 1, documents = 2, postings = 3, vectors = 4 };
 
 /// Puts numbers and texts into bytes.
 class byte_writer {
@@ -11606,16 +11740,16 @@ struct file_tags {
     }
     return {};
   }
-
- private:
-  [[nodiscard]] std::string name_of_metric() const {
-    return similarity == 0 ? "cosine" : "inner product";
-  }
   [[nodiscard]] static error differs(std::string_view what, std::string_view file,
                                      std::string_view program) {
     return error(errc::incompatible_file, "load: the file's " + std::string(what) + " is " +
                                               in_quotes(file) + ", this retriever's is " +
                                               in_quotes(program));
+  }
+
+ private:
+  [[nodiscard]] std::string name_of_metric() const {
+    return similarity == 0 ? "cosine" : "inner product";
   }
 };
 
@@ -11760,9 +11894,33 @@ inline void write_chunk(byte_writer& out, const stored_chunk& item) {
   return out.bytes();
 }
 
+/// The options that IVF lists follow from; with how many probes they are read is not among them.
+using ivf_training = std::array<std::uint64_t, 4>;
+
+[[nodiscard]] inline ivf_training training_of(const ivf_options& options) {
+  return {options.lists, options.seed, options.iterations, options.sample_per_list};
+}
+[[nodiscard]] inline std::string text_of_training(const ivf_training& made) {
+  return std::to_string(made[0]) + " lists, seed " + std::to_string(made[1]) + ", iterations " +
+         std::to_string(made[2]) + ", sample " + std::to_string(made[3]);
+}
+
+/// What they were trained with, then centroids, sizes and rows of the lists.
+[[nodiscard]] inline std::string write_lists(const ivf_index& index) {
+  const ivf_lists lists = index.parts();
+  byte_writer out;
+  for (const std::uint64_t each : training_of(index.options())) out.put_u64(each);
+  out.put_size(lists.sizes.size());
+  out.put_size(lists.rows.size());
+  for (const float value : lists.centroids) out.put_float(value);
+  for (const std::uint32_t size : lists.sizes) out.put_u32(size);
+  for (const std::uint32_t row : lists.rows) out.put_u32(row);
+  return out.bytes();
+}
+
 /// One section of a file, found and compared with its hash.
 struct file_entry {
-  std::uint32_t kind = 0;
+  std::uint32_t kind = 0;  // 1 tags, 2 documents, 3 postings, 4 vectors, 5 IVF lists
   std::string tenant;
   std::string_view bytes;
 };
@@ -11779,6 +11937,8 @@ struct index_file {
       sections.push_back({{2, tenant, {}}, write_documents(each)});
       sections.push_back({{3, tenant, {}}, write_postings(*each.content)});
       sections.push_back({{4, tenant, {}}, write_vectors(*each.content)});
+      if (!each.content->lists) continue;
+      sections.push_back({{5, tenant, {}}, write_lists(*each.content->lists)});
     }
     byte_writer table;
     for (const auto& [entry, bytes] : sections) {
@@ -11959,26 +12119,68 @@ struct index_file {
     return {};
   }
 
-  /// One tenant from its three sections.
+  /// The IVF lists of a tenant. Whether they fit its vectors is seen when they are restored.
+  ///
+  /// sections  those of the tenant
+  /// returns   none: they are to be trained, which `rebuild` allows where the file has none, or
+  /// such
+  ///           as these options do not train
+  [[nodiscard]] static result<std::optional<ivf_lists>> read_lists(
+      const ivf_options& options, std::span<const file_entry> sections, std::size_t dimension,
+      bool rebuild) {
+    const std::string_view bytes = sections.size() < 4 ? std::string_view() : sections[3].bytes;
+    const ivf_training wanted = training_of(options);
+    ivf_training made{};
+    byte_reader in(bytes);
+    for (std::uint64_t& each : made) each = in.take_u64();
+    if (sections.size() < 4 || (in.good() && made != wanted)) {
+      if (rebuild) return std::optional<ivf_lists>();
+      return file_tags::differs("IVF training",
+                                sections.size() < 4 ? "none" : text_of_training(made),
+                                text_of_training(wanted));
+    }
+    // A list is a centroid, a size, and one row at least.
+    const std::size_t numbers = (std::min)(dimension, bytes.size() / 4 + 1);
+    ivf_lists lists;
+    lists.sizes.resize(in.take_count(4 * numbers + 8));
+    lists.rows.resize(in.take_count(4));
+    lists.centroids.resize(lists.sizes.size() * numbers);
+    for (float& value : lists.centroids) value = in.take_float();
+    for (std::uint32_t& size : lists.sizes) size = in.take_u32();
+    for (std::uint32_t& row : lists.rows) row = in.take_u32();
+    if (!in.finished()) return damaged("the IVF lists do not fill their section");
+    return std::optional(std::move(lists));
+  }
+
+  /// One tenant from its sections. `analyse`: its texts, again.
   [[nodiscard]] static result<tenant_state> read_tenant(const retriever_core& core,
-                                                        std::span<const file_entry> three,
-                                                        std::size_t dimension, bool rebuild) {
+                                                        std::span<const file_entry> sections,
+                                                        std::size_t dimension, bool rebuild,
+                                                        bool analyse) {
     group_map groups;
-    auto documents = read_documents(three[0], groups);
+    auto documents = read_documents(sections[0], groups);
     if (!documents) return documents.failure();
     const std::vector<row_item> rows = rows_of(*documents);
-    auto terms = read_postings(three[1], core.options.bm25, rows);
+    auto terms = read_postings(sections[1], core.options.bm25, rows);
     if (!terms) return terms.failure();
-    if (const auto read = read_vectors(three[2], dimension, rows); !read) return read.failure();
-    if (rebuild) {
+    if (const auto read = read_vectors(sections[2], dimension, rows); !read) return read.failure();
+    ready_indexes ready;
+    if (wants_lists(core.options, rows.size())) {
+      auto lists = read_lists(*core.options.ivf, sections, dimension, rebuild);
+      if (!lists) return lists.failure();
+      ready.lists = std::move(*lists);
+    }
+    if (analyse) {
       if (const auto made = analyse_again(core, *documents); !made) return made.failure();
+    } else {
+      ready.terms = std::move(*terms);
     }
     document_map map;
     for (stored_document& stored : *documents) {
       std::string id = stored.source.id;
       map.emplace(std::move(id), std::make_shared<const stored_document>(std::move(stored)));
     }
-    auto content = build_content(core.options, map, dimension, rebuild ? nullptr : &*terms);
+    auto content = build_content(core.options, map, dimension, std::move(ready));
     if (!content) return damaged(content.failure().message());
     return tenant_state{*content, build_access(**content, std::move(groups))};
   }
@@ -12002,6 +12204,17 @@ struct index_file {
     return {};
   }
 
+  /// The three or four sections of one tenant that these begin with; none if they do not.
+  [[nodiscard]] static std::span<const file_entry> sections_of_tenant(
+      std::span<const file_entry> rest) {
+    const std::size_t count = rest.size() > 3 && rest[3].kind == 5 ? 4 : 3;
+    if (rest.size() < count) return {};
+    for (std::uint32_t i = 0; i < count; ++i) {
+      if (rest[i].kind != i + 2 || rest[i].tenant != rest[0].tenant) return {};
+    }
+    return rest.first(count);
+  }
+
   [[nodiscard]] static result<retriever> load(std::string_view file, retriever_options options,
                                               const load_options& how) {
     auto made = retriever::try_make(std::move(options));
@@ -12012,7 +12225,7 @@ struct index_file {
     file_tags tags;
     byte_reader in(entries->empty() ? std::string_view() : entries->front().bytes);
     tags.read(in);
-    if (!in.finished() || entries->front().kind != 1 || entries->size() % 3 != 1) {
+    if (!in.finished() || entries->front().kind != 1) {
       return damaged("the sections are not those of an index");
     }
     index_state wanted = *core.current();  // empty, but for the model
@@ -12024,17 +12237,13 @@ struct index_file {
     auto state = std::make_shared<index_state>(*core.current());
     state->dimension = static_cast<std::size_t>(tags.dimension);
     state->number = tags.state;
-    for (std::size_t i = 1; i < entries->size(); i += 3) {
-      const auto three = std::span(*entries).subspan(i, 3);
-      const std::string& tenant = three[0].tenant;
-      for (std::uint32_t kind = 0; kind < 3; ++kind) {
-        if (three[kind].kind != kind + 2 || three[kind].tenant != tenant) {
-          return damaged("the sections of a tenant are not in order");
-        }
-      }
-      auto each = read_tenant(core, three, state->dimension, !same);
+    for (auto rest = std::span(*entries).subspan(1); !rest.empty();) {
+      const auto parts = sections_of_tenant(rest);
+      if (parts.empty()) return damaged("the sections of a tenant are not in order");
+      rest = rest.subspan(parts.size());
+      auto each = read_tenant(core, parts, state->dimension, how.rebuild, !same);
       if (!each) return each.failure();
-      if (!state->tenants.emplace(tenant, std::move(*each)).second) {
+      if (!state->tenants.emplace(parts[0].tenant, std::move(*each)).second) {
         return damaged("a tenant stands there twice");
       }
     }
@@ -12045,8 +12254,8 @@ struct index_file {
 
 }  // namespace detail
 
-/// Writes the present state of a retriever: documents, chunks, postings, codes, vectors, access
-/// records. What was erased before is not in it. The stream must be binary.
+/// Writes the present state of a retriever: documents, chunks, postings, codes, vectors, IVF
+/// lists, access records. What was erased before is not in it. The stream must be binary.
 ///
 /// errors   write_failed
 /// cost     O(bytes written); they are held in memory once
@@ -12059,9 +12268,10 @@ inline void save(const retriever& source, std::ostream& out) { try_save(source, 
 /// be stored; what they were is compared by their tags.
 ///
 /// errors   corrupt_file: not an index, cut short, or changed; incompatible_file: another model,
-///          metric, format, or (unless how.rebuild) another analyser, identifier pattern or Unicode
-///          version; invalid_argument: options
-/// cost     O(bytes); memory is bounded by a multiple of what is really there
+///          metric, format, or (unless how.rebuild) another analyser, identifier pattern, Unicode
+///          version or training of IVF lists; invalid_argument: options
+/// cost     O(bytes), and nothing is trained unless how.rebuild asks for it; memory is bounded by a
+///          multiple of what is really there
 [[nodiscard]] inline result<retriever> try_load(std::span<const std::byte> bytes,
                                                 retriever_options options,
                                                 const load_options& how = {}) {

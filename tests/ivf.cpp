@@ -30,6 +30,7 @@ using rows_of_numbers = std::vector<numbers>;
 using found = std::vector<std::uint32_t>;
 
 static_assert(std::is_aggregate_v<rag::ivf_options>);
+static_assert(std::is_aggregate_v<rag::ivf_lists>);
 static_assert(std::is_aggregate_v<rag::ivf_result>);
 static_assert(std::is_aggregate_v<rag::recall_report>);
 
@@ -553,6 +554,64 @@ TEST_CASE("ivf: a hit of the same score as the last exact one counts as found") 
   const auto index = trained(flat, {.lists = 4, .probes = 1});
   const rows_of_numbers questions{{1, 0}};
   CHECK(rag::measure_recall(index, flat, questions, 5, all_of(flat)).recall == doctest::Approx(1));
+}
+
+TEST_CASE("ivf: lists given back answer as those that were trained, bit for bit") {
+  for (const rag::metric measure : {rag::metric::cosine, rag::metric::inner_product}) {
+    auto flat = flat_of(draw_vectors(31, 150, 5), measure);
+    flat.add_missing();
+    flat.add(numbers(5, 0.0F), "zero");
+    const auto index = trained(flat, {.probes = 2});
+    rag::ivf_index again({.probes = 2});
+    again.restore(flat, index.parts());
+    CHECK(lists_of(again) == lists_of(index));
+    CHECK(again.parts().centroids == index.parts().centroids);
+    for (const numbers& question : draw_vectors(32, 20, 5)) {
+      const rag::ivf_result a = index.search(question, 7, all_of(flat));
+      const rag::ivf_result b = again.search(question, 7, all_of(flat));
+      CHECK(same_bits(a.hits, b.hits));
+      CHECK(a.rows_compared == b.rows_compared);
+    }
+  }
+  const rag::flat_index empty(5);
+  rag::ivf_index none;
+  none.restore(empty, {});
+  CHECK(none.search(numbers(5, 1.0F), 3, rag::row_set(0)).hits.empty());
+}
+
+TEST_CASE("ivf: a zero centroid may be given back for zero vectors under inner_product alone") {
+  const rows_of_numbers zeros(9, numbers(3, 0.0F));
+  const auto flat = flat_of(zeros, rag::metric::inner_product);
+  const auto index = trained(flat, {});
+  REQUIRE(index.lists() == 1);
+  rag::ivf_index again;
+  CHECK(again.try_restore(flat, index.parts()).ok());
+  const auto ones = flat_of(rows_of_numbers(9, numbers(3, 1.0F)));
+  CHECK(failure_of(again.try_restore(ones, index.parts()), rag::errc::invalid_argument) ==
+        "ivf_index: centroid 1 is not of length 1");
+}
+
+TEST_CASE("ivf: lists that do not fit the rows are refused, and what was trained before stays") {
+  const auto flat = flat_of(draw_vectors(33, 30, 3));
+  auto index = trained(flat, {.lists = 4});
+  const auto before = lists_of(index);
+  const auto more = flat_of(draw_vectors(33, 31, 3));
+  failure_of(index.try_restore(more, index.parts()), rag::errc::invalid_argument);
+  const auto longer = flat_of(draw_vectors(33, 30, 4));
+  failure_of(index.try_restore(longer, index.parts()), rag::errc::invalid_argument);
+  failure_of(index.try_restore(flat, {}), rag::errc::invalid_argument);
+  rag::ivf_lists lists = index.parts();
+  lists.centroids[2] = quiet_nan;
+  CHECK(failure_of(index.try_restore(flat, lists), rag::errc::not_finite) ==
+        "ivf_index: centroid 1: number 3 of 3 is not finite");
+  lists = index.parts();
+  lists.rows.push_back(3);
+  CHECK(failure_of(index.try_restore(flat, lists), rag::errc::invalid_argument) ==
+        "ivf_index: 30 of 31 rows are in lists, 30 have a vector");
+  rag::ivf_index fewer({.lists = 3});
+  failure_of(fewer.try_restore(flat, index.parts()), rag::errc::invalid_argument);
+  CHECK_FALSE(fewer.trained());
+  CHECK(lists_of(index) == before);
 }
 
 // ---- how much is found --------------------------------------------------------------------------
