@@ -65,8 +65,7 @@
 //            what he may not read: no hit, count, rank, score or message depends on it. One total
 //            order everywhere. A failing callback changes nothing and leaks nothing.
 //
-// LIMITS     Everything is held in memory, and an update rebuilds its tenant's indexes (0.1). No
-//            search by metadata (0.1). IVF is chosen by the caller, and there is no HNSW. One
+// LIMITS     Everything is held in memory. IVF is chosen by the caller, and there is no HNSW. One
 //            level of parents. No built-in stemmers. No learned sparse vectors, no late
 //            interaction. Text from PDF is the loader's problem.
 //
@@ -115,7 +114,6 @@
 #include <type_traits>
 #include <unordered_map>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #if RAG_RETRIEVE_USE_ICU
@@ -166,7 +164,7 @@ enum class errc {
   model_mismatch = 5,      ///< a vector of another model than its space, whatever its length
   stale_revision = 6,      ///< a document older than the one that is stored
   not_found = 7,           ///< no such document, or none that this caller may know of
-  wrong_type = 8,          ///< reserved: a metadata value of another kind than asked for
+  wrong_type = 8,          ///< a metadata value of another kind than a condition asks for
   bad_counter = 9,         ///< a token counter or splitter that contradicts itself
   embedder_failed = 10,    ///< the embedder threw, or gave the wrong number of vectors
   reranker_failed = 11,    ///< the same of a reranker, where the caller made it fatal
@@ -212,26 +210,26 @@ namespace detail {
 template <class Value>
 class [[nodiscard]] result {
  public:
-  result(Value value) : state_(std::in_place_index<0>, std::move(value)) {}
-  result(error failure) : state_(std::in_place_index<1>, std::move(failure)) {}
+  result(Value value) : value_(std::move(value)) {}
+  result(error failure) : failure_(std::move(failure)) {}
 
   /// A callback may return whatever becomes a Value, such as a list of another element type.
   template <class Other>
     requires(std::is_convertible_v<Other &&, Value> && !std::is_convertible_v<Other &&, error> &&
              !std::is_same_v<std::decay_t<Other>, Value> &&
              !std::is_same_v<std::decay_t<Other>, result<Value>>)
-  result(Other&& value) : state_(std::in_place_index<0>, std::forward<Other>(value)) {}
+  result(Other&& value) : value_(std::forward<Other>(value)) {}
 
-  [[nodiscard]] bool ok() const noexcept { return state_.index() == 0; }
+  [[nodiscard]] bool ok() const noexcept { return value_.has_value(); }
   explicit operator bool() const noexcept { return ok(); }
 
   /// The value; throws the error if there is none.
-  [[nodiscard]] Value& value() & { return (require(), *std::get_if<0>(&state_)); }
-  [[nodiscard]] const Value& value() const& { return (require(), *std::get_if<0>(&state_)); }
-  [[nodiscard]] Value value() && { return (require(), std::move(*std::get_if<0>(&state_))); }
+  [[nodiscard]] Value& value() & { return (require(), *value_); }
+  [[nodiscard]] const Value& value() const& { return (require(), *value_); }
+  [[nodiscard]] Value value() && { return (require(), std::move(*value_)); }
 
   /// The error; only where ok() is false.
-  [[nodiscard]] const error& failure() const { return *std::get_if<1>(&state_); }
+  [[nodiscard]] const error& failure() const { return *failure_; }
 
   [[nodiscard]] Value& operator*() & { return value(); }
   [[nodiscard]] const Value& operator*() const& { return value(); }
@@ -243,7 +241,8 @@ class [[nodiscard]] result {
     if (!ok()) detail::raise(failure());
   }
 
-  std::variant<Value, error> state_;
+  std::optional<Value> value_;  // one of the two; std::variant would bring 1,400 lines
+  std::optional<error> failure_;
 };
 
 /// Success, or an error.
@@ -391,6 +390,13 @@ class row_set {
   void insert(std::size_t row) { words_[row / 64] |= std::uint64_t{1} << (row % 64); }
   void remove(std::size_t row) { words_[row / 64] &= ~(std::uint64_t{1} << (row % 64)); }
 
+  /// Removes what `other` does not contain. Cost: O(size / 64).
+  void keep_common(const row_set& other) {
+    for (std::size_t i = 0; i < words_.size(); ++i) {
+      words_[i] &= i < other.words_.size() ? other.words_[i] : 0;
+    }
+  }
+
   /// How many rows are in the set. Cost: O(size / 64).
   [[nodiscard]] std::size_t count() const {
     std::size_t sum = 0;
@@ -406,6 +412,8 @@ class row_set {
 };
 
 namespace detail {
+
+inline constexpr std::uint32_t no_row = 0xFFFFFFFFU;
 
 /// A set of keys, as far as this file needs one. The standard's sets would each bring some 800
 /// lines into every file of a program; the map is there anyway.
@@ -2648,8 +2656,49 @@ template <class Who>
 // what is searched, embedded, counted and given to a reranker.
 // =================================================================================================
 
-/// A fact about a document, kept with it: text, a number, or a list of texts.
-using metadata_value = std::variant<std::string, double, std::vector<std::string>>;
+/// A fact about a document, kept with it: a text, a number, or a list of texts. A date is a text
+/// such as "2026-12-01", which sorts as dates do.
+class metadata_value {
+ public:
+  enum class kind : std::uint8_t { text, number, texts };
+
+  metadata_value() = default;  ///< an empty text
+  metadata_value(std::string text) : text_(std::move(text)) {}
+  metadata_value(std::string_view text) : text_(text) {}
+  metadata_value(const char* text) : text_(text) {}
+  template <class Number>
+    requires(std::is_arithmetic_v<Number>)
+  metadata_value(Number number) : kind_(kind::number), number_(static_cast<double>(number)) {}
+  metadata_value(std::vector<std::string> texts) : kind_(kind::texts), texts_(std::move(texts)) {}
+
+  [[nodiscard]] kind type() const noexcept { return kind_; }
+  [[nodiscard]] const std::string& text() const noexcept { return text_; }  ///< of a text; else ""
+  [[nodiscard]] double number() const noexcept { return number_; }          ///< of a number; else 0
+  [[nodiscard]] const std::vector<std::string>& texts() const noexcept { return texts_; }
+
+  friend bool operator==(const metadata_value&, const metadata_value&) = default;
+
+ private:
+  kind kind_ = kind::text;
+  std::string text_;
+  double number_ = 0;
+  std::vector<std::string> texts_;
+};
+
+/// A demand on a document's metadata. Where several parts are given, all of them must hold; a
+/// document without the key meets no condition on it, negated or not.
+///
+///   {.key = "lang", .any_of = {"en", "de"}}        {.key = "year", .from = 2020, .to = 2026}
+///   {.key = "tags", .any_of = {"error"}}           one of the tags is "error"
+///   {.key = "state", .any_of = {"draft"}, .negated = true}
+///   {.key = "reviewed"}                            it has the key
+struct condition {
+  std::string key = {};
+  std::vector<metadata_value> any_of = {};  ///< equal to one of these; none: anything
+  std::optional<metadata_value> from = {};  ///< at least this; texts by bytes
+  std::optional<metadata_value> to = {};    ///< at most this
+  bool negated = false;
+};
 
 /// A source document. Ids are unique within their tenant.
 struct document {
@@ -2683,6 +2732,42 @@ struct chunk {
 /// The chunk's own bytes: document.text.substr(range). The view lives as long as the document.
 [[nodiscard]] inline std::string_view chunk_text(const document& source, const chunk& piece) {
   return slice(source.text, piece.range);
+}
+
+/// Whether a value meets a condition on its key.
+/// errors  wrong_type: the two are not comparable, such as a number and a text. The sentence names
+///         the key alone: the value may be another one's secret
+[[nodiscard]] inline result<bool> meets(const metadata_value& value, const condition& wanted) {
+  using kind = metadata_value::kind;
+  const auto wrong = [&wanted](const char* needed) {
+    return error(errc::wrong_type, "where: " + detail::in_quotes(wanted.key) +
+                                       " is not everywhere " + needed +
+                                       ", as this condition needs it");
+  };
+  bool met = wanted.any_of.empty();
+  for (const metadata_value& each : wanted.any_of) {
+    const bool text = each.type() == kind::text;
+    if (text ? value.type() == kind::number : value.type() != each.type()) {
+      return wrong(text                          ? "a text or a list of texts"
+                   : each.type() == kind::number ? "a number"
+                                                 : "a list of texts");
+    }
+    const auto& texts = value.texts();
+    met = met || value == each ||
+          (text && std::find(texts.begin(), texts.end(), each.text()) != texts.end());
+  }
+  for (const auto* bound : {&wanted.from, &wanted.to}) {
+    if (!*bound) continue;
+    const metadata_value& limit = **bound;
+    if (limit.type() == kind::texts || value.type() != limit.type()) {
+      return wrong(limit.type() == kind::number ? "a number" : "a text");
+    }
+    const bool number = limit.type() == kind::number;
+    const bool below = number ? value.number() < limit.number() : value.text() < limit.text();
+    const bool above = number ? value.number() > limit.number() : value.text() > limit.text();
+    met = met && !(bound == &wanted.from ? below : above);
+  }
+  return met != wanted.negated;
 }
 
 /// What search_text adds to a chunk's own heading and body.
@@ -2952,10 +3037,13 @@ class gate {
  private:
   friend class search_run;  // nobody else can ask or open
 
-  explicit gate(const scope& reader) : reader_(&reader) {}
+  /// limit  an answer that takes longer counts as none; none: no limit
+  gate(const scope& reader, std::optional<std::chrono::milliseconds> limit)
+      : reader_(&reader), limit_(limit) {}
 
   /// Asks about all of `chunks` in one call; what earlier calls said of them is forgotten.
-  /// `records` tells a chunk's allowed groups by the newest published records; nothing: erased.
+  /// `records(i)` tells the groups that may read chunks[i] by the newest published records;
+  /// nothing: erased.
   /// returns  one yes or no each. A failure of the source is a no for all, and noted.
   template <class Records>
   std::vector<bool> ask(std::span<const chunk_key> chunks, const Records& records) {
@@ -2963,10 +3051,15 @@ class gate {
     std::vector<bool> answers(chunks.size(), false);
     if (chunks.empty()) return answers;
     const permission_source& source = *reader_->source_;
-    const result<std::vector<bool>> verdicts =
+    const auto start = std::chrono::steady_clock::now();
+    result<std::vector<bool>> verdicts =
         guarded(errc::permission_failed, "recheck", [&]() -> result<std::vector<bool>> {
           return source.judges_chunks() ? ask_source(chunks) : compare_groups(chunks, records);
         });
+    if (limit_ && std::chrono::steady_clock::now() - start > *limit_) {
+      verdicts = error(errc::permission_failed, "recheck: the permission source took longer than " +
+                                                    std::to_string(limit_->count()) + " ms");
+    }
     failed_ = !verdicts.ok();
     if (failed_) {
       failures_.push_back(verdicts.failure().message());
@@ -2974,7 +3067,7 @@ class gate {
     }
     for (std::size_t i = 0; i < chunks.size(); ++i) {
       // The source may deny what the records allow, and the records what the source allows.
-      const std::optional<std::span<const std::string>> groups = records(chunks[i]);
+      const std::optional<std::span<const std::string>> groups = records(i);
       answers[i] = (*verdicts)[i] && groups.has_value() && reader_->meets(*groups);
       if (answers[i]) allowed_.insert(std::string(chunks[i].chunk_id));
     }
@@ -3021,13 +3114,14 @@ class gate {
     if (!now) return now.failure();
     std::vector<bool> answers(chunks.size());
     for (std::size_t i = 0; i < chunks.size(); ++i) {
-      const std::optional<std::span<const std::string>> groups = records(chunks[i]);
+      const std::optional<std::span<const std::string>> groups = records(i);
       answers[i] = groups.has_value() && now->meets(*groups);
     }
     return answers;
   }
 
   const scope* reader_;
+  std::optional<std::chrono::milliseconds> limit_;
   detail::key_set<std::string> allowed_;
   bool failed_ = false;
   std::vector<std::string> failures_;
@@ -5782,8 +5876,8 @@ class identifier_finder {
 // =================================================================================================
 // 9. Terms: an inverted index scored with BM25, and the exact codes beside it
 //
-// In   the terms of chunks and of a question, the codes found in them (8), and two sets of rows:
-//      what this reader may read, and the part of it that this search looks at.
+// In   the terms of chunks and of a question, the codes found in them (8), what is counted over the
+//      rows that this reader may read, and the rows that this search looks at.
 // Out  rows, best first, with the numbers behind their scores.
 //
 //   score(q, d) = sum over t in q of  idf(t) * weight(t, d)             each distinct t once
@@ -5884,6 +5978,10 @@ inline constexpr unsigned score_bits = 20;
   return static_cast<double>(units) / static_cast<double>(std::uint64_t{1} << bits);
 }
 
+[[nodiscard]] inline std::uint64_t idf_units(std::size_t chunk_count, std::size_t n) {
+  return to_units(bm25_idf(chunk_count, n), idf_bits);
+}
+
 /// idf x weight in units of 2^-20, rounded.
 [[nodiscard]] inline std::uint64_t term_value(std::uint64_t idf, std::uint64_t weight) {
   constexpr unsigned shift = idf_bits + weight_bits - score_bits;
@@ -5955,11 +6053,19 @@ struct length_statistics {
   }
 };
 
+/// What BM25 counts over a set of chunks for one question. The counts of two sets without a common
+/// chunk add up to those of both together.
+struct term_statistics {
+  length_statistics corpus = {};
+  std::vector<std::size_t> chunks_with = {};  ///< n of each distinct term, in order of first use
+};
+
 /// For each term the chunks that hold it, and how often: checkout -> E42, E43, G.
 ///
 /// Rows are numbered 0, 1, 2 ... as they are added. A deleted chunk is a row that no set contains
 /// any more: all numbers are then those of an index that never held it. Reading is const and may
-/// happen on many threads at once.
+/// happen on many threads at once. Postings hold counts and the index lengths, never a score, so
+/// that they serve any set of readable chunks.
 class term_index {
  public:
   term_index() = default;
@@ -6018,6 +6124,38 @@ class term_index {
   [[nodiscard]] std::uint32_t length(std::uint32_t row) const { return lengths_[row]; }
   [[nodiscard]] const bm25_options& options() const noexcept { return options_; }
 
+  /// One index of the rows of several: row r of parts[i] becomes new_rows[i][r] of `size` rows, or
+  /// goes where that is no row. Within a part the new numbers rise. Cost: O(postings).
+  [[nodiscard]] static term_index merged(const bm25_options& options,
+                                         std::span<const term_index* const> parts,
+                                         std::span<const std::vector<std::uint32_t>> new_rows,
+                                         std::size_t size) {
+    term_index out;
+    out.options_ = options;
+    out.lengths_.resize(size);
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      const std::vector<std::uint32_t>& new_row = new_rows[i];
+      for (std::size_t row = 0; row < new_row.size(); ++row) {
+        if (new_row[row] != detail::no_row) out.lengths_[new_row[row]] = parts[i]->lengths_[row];
+      }
+      for (const auto& [term, list] : parts[i]->lists_) {
+        posting_list* into = nullptr;  // a term that has no row left gets no list
+        for (const posting& p : list) {
+          if (new_row[p.row] == detail::no_row) continue;
+          if (into == nullptr) into = &out.list_to_extend(term);
+          into->push_back({new_row[p.row], p.count});
+        }
+      }
+    }
+    const auto by_row = [](const posting& a, const posting& b) { return a.row < b.row; };
+    for (auto& [term, list] : out.lists_) {
+      if (!std::is_sorted(list.begin(), list.end(), by_row)) {
+        std::sort(list.begin(), list.end(), by_row);
+      }
+    }
+    return out;
+  }
+
   /// N and the sum of lengths over the rows of `readable`. Cost: O(rows).
   [[nodiscard]] length_statistics statistics(const row_set& readable) const {
     length_statistics sum;
@@ -6028,26 +6166,35 @@ class term_index {
     }
     return sum;
   }
+  /// The same with n of each distinct term. Cost: O(rows + postings of the terms).
+  [[nodiscard]] term_statistics statistics(std::span<const std::string> terms,
+                                           const row_set& readable) const {
+    term_statistics sum{statistics(readable), {}};
+    for (const std::string_view term : detail::distinct(terms)) {
+      sum.chunks_with.push_back(count_readable(term, readable));
+    }
+    return sum;
+  }
 
   /// Every row of `among` with at least one of the terms, scored, in order of rows.
   ///
-  /// readable  the rows whose statistics count; a row outside is never scored
-  /// among     the part of it that may be in the result
+  /// counted   over the rows whose statistics count, perhaps with those of other indexes
+  /// among     the rows that may be in the result
   /// cost      O(rows + postings of the terms)
   [[nodiscard]] std::vector<lexical_hit> score_all(std::span<const std::string> terms,
-                                                   const row_set& readable,
+                                                   const term_statistics& counted,
                                                    const row_set& among) const {
-    const length_statistics corpus = statistics(readable);
-    const double average = corpus.average();
+    const double average = counted.corpus.average();
     std::vector<std::uint64_t> units(size(), 0);
     row_set found(size());  // a value may round to 0 units, so the sums alone do not tell
+    std::size_t place = 0;
     for (const std::string_view term : detail::distinct(terms)) {  // each term of the question ...
+      const std::size_t n = counted.chunks_with[place++];
       const posting_list* list = find(term);
-      const std::size_t n = list == nullptr ? 0 : count_readable(*list, readable);
-      if (n == 0) continue;  // ... that a readable chunk holds
-      const std::uint64_t idf = idf_units(corpus.chunk_count, n);
+      if (list == nullptr || n == 0) continue;  // ... that a counted chunk holds
+      const std::uint64_t idf = detail::idf_units(counted.corpus.chunk_count, n);
       for (const posting& p : *list) {
-        if (!readable.contains(p.row) || !among.contains(p.row)) continue;
+        if (!among.contains(p.row)) continue;
         units[p.row] += detail::term_value(idf, weight_units(p, average));
         found.insert(p.row);
       }
@@ -6060,33 +6207,35 @@ class term_index {
     return hits;
   }
 
-  /// The `k` best of these rows, highest score first, equal scores by row.
+  /// The `k` best of these rows, highest score first, equal scores by row, with the statistics of
+  /// `readable`; a row outside of it is never in the result.
   [[nodiscard]] std::vector<lexical_hit> search(std::span<const std::string> terms, std::size_t k,
                                                 const row_set& readable,
                                                 const row_set& among) const {
-    std::vector<lexical_hit> hits = score_all(terms, readable, among);
+    row_set both = among;
+    both.keep_common(readable);
+    std::vector<lexical_hit> hits = score_all(terms, statistics(terms, readable), both);
     detail::keep_best(hits, k, [](const lexical_hit& x, const lexical_hit& y) {
       return x.units != y.units ? x.units > y.units : x.row < y.row;
     });
     return hits;
   }
 
-  /// The score of one row term by term; a term that the row lacks stands there with tf 0. A row
-  /// that does not exist or is not readable has length 0, score 0 and no terms.
+  /// The score of one row, which must exist, term by term; a term that the row lacks stands there
+  /// with tf 0.
   [[nodiscard]] score_explanation explain(std::uint32_t row, std::span<const std::string> terms,
-                                          const row_set& readable) const {
-    const length_statistics corpus = statistics(readable);
+                                          const term_statistics& counted) const {
     score_explanation out;
-    out.chunk_count = corpus.chunk_count;
-    out.average_length = corpus.average();
-    if (row >= size() || !readable.contains(row)) return out;
+    out.chunk_count = counted.corpus.chunk_count;
+    out.average_length = counted.corpus.average();
     out.length = lengths_[row];
     std::uint64_t sum = 0;
+    std::size_t place = 0;
     for (const std::string_view term : detail::distinct(terms)) {
+      const std::size_t n = counted.chunks_with[place++];
       const posting_list* list = find(term);
-      const std::size_t n = list == nullptr ? 0 : count_readable(*list, readable);
       const std::size_t tf = list == nullptr ? 0 : count_in(*list, row);
-      const std::uint64_t idf = idf_units(corpus.chunk_count, n);
+      const std::uint64_t idf = detail::idf_units(out.chunk_count, n);
       const std::uint64_t weight =
           tf == 0 ? 0 : weight_units({row, static_cast<std::uint32_t>(tf)}, out.average_length);
       const std::uint64_t value = detail::term_value(idf, weight);
@@ -6098,18 +6247,32 @@ class term_index {
     out.score = detail::from_units(sum, detail::score_bits);
     return out;
   }
+  /// The same with the statistics of `readable`. A row that does not exist or is not readable has
+  /// length 0, score 0 and no terms.
+  [[nodiscard]] score_explanation explain(std::uint32_t row, std::span<const std::string> terms,
+                                          const row_set& readable) const {
+    const term_statistics counted = statistics(terms, readable);
+    if (row < size() && readable.contains(row)) return explain(row, terms, counted);
+    score_explanation out;
+    out.chunk_count = counted.corpus.chunk_count;
+    out.average_length = counted.corpus.average();
+    return out;
+  }
 
   /// How rare a term is among the readable rows, rounded as in scores. A term that none of them
   /// holds is the rarest of all, whether another row holds it or not. Cost: O(rows + its postings).
   [[nodiscard]] double idf(std::string_view term, const row_set& readable) const {
-    return idf(term, readable, statistics(readable));
+    const std::size_t all = statistics(readable).chunk_count;
+    return detail::from_units(detail::idf_units(all, count_readable(term, readable)),
+                              detail::idf_bits);
   }
-  /// The same, where the statistics of `readable` are at hand.
-  [[nodiscard]] double idf(std::string_view term, const row_set& readable,
-                           const length_statistics& corpus) const {
+
+  /// Visits the postings of a term, rows rising: visit(posting). Cost: O(its postings).
+  template <class Visit>
+  void for_each_posting(std::string_view term, Visit&& visit) const {
     const posting_list* list = find(term);
-    const std::size_t n = list == nullptr ? 0 : count_readable(*list, readable);
-    return detail::from_units(idf_units(corpus.chunk_count, n), detail::idf_bits);
+    if (list == nullptr) return;
+    for (const posting& p : *list) visit(p);
   }
 
   /// True if the row holds the term. Cost: O(log of the term's postings).
@@ -6140,12 +6303,9 @@ class term_index {
     return at == lists_.end() ? nullptr : &at->second;
   }
 
-  [[nodiscard]] static std::size_t count_readable(const posting_list& list,
-                                                  const row_set& readable) {
+  [[nodiscard]] std::size_t count_readable(std::string_view term, const row_set& readable) const {
     std::size_t n = 0;
-    for (const posting& p : list) {
-      if (readable.contains(p.row)) ++n;
-    }
+    for_each_posting(term, [&](const posting& p) { n += readable.contains(p.row) ? 1U : 0U; });
     return n;
   }
 
@@ -6154,10 +6314,6 @@ class term_index {
         std::lower_bound(list.begin(), list.end(), row,
                          [](const posting& p, std::uint32_t wanted) { return p.row < wanted; });
     return at != list.end() && at->row == row ? at->count : 0;
-  }
-
-  [[nodiscard]] static std::uint64_t idf_units(std::size_t chunk_count, std::size_t n) {
-    return detail::to_units(bm25_idf(chunk_count, n), detail::idf_bits);
   }
 
   [[nodiscard]] std::uint64_t weight_units(const posting& p, double average) const {
@@ -6230,11 +6386,24 @@ class identifier_index {
   detail::text_map<std::vector<place>> places_;
 };
 
+namespace detail {
+
+/// Whether a hit comes before another one, by all but the tie between equals.
+/// returns  -1: before, 1: after, 0: equal
+[[nodiscard]] inline int compare_lexical(const lexical_hit& x, const lexical_hit& y,
+                                         bool exact_first) {
+  if (exact_first && x.exact != y.exact) return x.exact > y.exact ? -1 : 1;
+  if (exact_first && x.exact_in_heading != y.exact_in_heading) return x.exact_in_heading ? -1 : 1;
+  return x.units == y.units ? 0 : x.units > y.units ? -1 : 1;
+}
+
+}  // namespace detail
+
 /// The lexical list: chunks that hold a code of the question first, then the rest by BM25.
 ///
 /// terms, codes  of the question (8)
 /// k             at most so many rows
-/// readable      the rows whose statistics count; among: the part of it that may be in the result
+/// counted       over the rows whose statistics count; among: the rows that may be in the result
 /// exact_first   BM25 knows nothing of whole codes, so this order is a rule of its own: more codes,
 ///               then a code in heading or title before a mention, then BM25, then row. false:
 ///               BM25, then row; a row that holds a code but no term is still in the list, last
@@ -6243,12 +6412,11 @@ class identifier_index {
 [[nodiscard]] inline std::vector<lexical_hit> search_lexical(
     const term_index& index, const identifier_index& identifiers,
     std::span<const std::string> terms, std::span<const std::string> codes, std::size_t k,
-    const row_set& readable, const row_set& among, bool exact_first = true) {
-  const std::vector<lexical_hit> scored = index.score_all(terms, readable, among);
+    const term_statistics& counted, const row_set& among, bool exact_first = true) {
+  const std::vector<lexical_hit> scored = index.score_all(terms, counted, among);
   std::vector<lexical_hit> hits;
   auto next = scored.begin();
   for (lexical_hit exact : identifiers.look_up(codes, among)) {  // both lists rise by row
-    if (!readable.contains(exact.row)) continue;
     while (next != scored.end() && next->row < exact.row) hits.push_back(*next++);
     if (next != scored.end() && next->row == exact.row) exact.units = (next++)->units;
     hits.push_back(exact);
@@ -6256,12 +6424,22 @@ class identifier_index {
   hits.insert(hits.end(), next, scored.end());
 
   detail::keep_best(hits, k, [exact_first](const lexical_hit& x, const lexical_hit& y) {
-    if (exact_first && x.exact != y.exact) return x.exact > y.exact;
-    if (exact_first && x.exact_in_heading != y.exact_in_heading) return x.exact_in_heading;
-    return x.units != y.units ? x.units > y.units : x.row < y.row;
+    const int order = detail::compare_lexical(x, y, exact_first);
+    return order != 0 ? order < 0 : x.row < y.row;
   });
   return hits;
 }
+/// The same with the statistics of `readable`; a row outside of it is never in the result.
+[[nodiscard]] inline std::vector<lexical_hit> search_lexical(
+    const term_index& index, const identifier_index& identifiers,
+    std::span<const std::string> terms, std::span<const std::string> codes, std::size_t k,
+    const row_set& readable, const row_set& among, bool exact_first = true) {
+  row_set both = among;
+  both.keep_common(readable);
+  return search_lexical(index, identifiers, terms, codes, k, index.statistics(terms, readable),
+                        both, exact_first);
+}
+
 // =================================================================================================
 // 10. Vector indexes: exact search, and IVF for large sets
 //
@@ -6368,8 +6546,24 @@ class flat_index {
   /// Adds a row without a vector: it keeps its number and is never found.
   std::uint32_t add_missing() { return append({}, false); }
 
+  /// Adds a vector that is as row() gave it, in this index or another one of the same measure: the
+  /// numbers stay bit for bit. To normalise a second time could change the last bit.
+  ///
+  /// errors   as try_add; invalid_argument: under cosine, a length that is not 1
+  [[nodiscard]] result<std::uint32_t> try_add_stored(std::span<const float> values,
+                                                     std::string_view name) {
+    if (const auto checked = checked_row(values, name); !checked) return checked.failure();
+    const double length = std::sqrt(detail::dot_in_double(values, values));
+    if (measure_ == metric::cosine && !(length > 0.999 && length < 1.001)) {
+      return error(errc::invalid_argument, "flat_index: the vector of " + std::string(name) +
+                                               " has length " + detail::decimal_text(length) +
+                                               ", expected 1");
+    }
+    return append({values.begin(), values.end()}, true);
+  }
+
   /// Adds a row of another index as it is stored there, bit for bit, as the merging of indexes
-  /// needs: to normalise a second time could change the last bit.
+  /// needs.
   ///
   /// errors   invalid_argument (another measure), dimension_mismatch, not_found (no such row)
   [[nodiscard]] result<std::uint32_t> try_add_from(const flat_index& other, std::uint32_t at) {
@@ -7679,16 +7873,25 @@ struct evidence {
   double idf_share = 0;     ///< of the question's idf mass, what the passages hold
   std::optional<double> best_similarity = {};  ///< highest cosine or inner product
   std::optional<double> best_rerank = {};      ///< highest rerank score
-  std::size_t agreeing_legs = 0;               ///< legs that found the first passage
+  std::size_t agreeing_legs = 0;               ///< lists in which the first passage stands
+};
+
+/// Another wording of the question, a part of it, or a made-up answer to it.
+struct further_question {
+  std::string text = {};
+  std::optional<embedding> vector = {};  ///< none: the embedder makes it of the text
+  double weight = 1;                     ///< of its lists in the fusion, times that of the leg
 };
 
 /// One question and how it is to be searched.
 struct query {
   std::string text = {};
-  std::optional<embedding> vector = {};       ///< of the question; none: the embedder makes it
-  search_mode mode = search_mode::automatic;  ///< hybrid if the question has a vector
-  std::size_t limit = 12;                     ///< passages wanted, at least 1
-  std::size_t offset = 0;                     ///< passages that earlier pages held
+  std::optional<embedding> vector = {};        ///< of the question; none: the embedder makes it
+  std::vector<further_question> further = {};  ///< searched beside it; their lists are fused too
+  search_mode mode = search_mode::automatic;   ///< hybrid if the question has a vector
+  std::vector<condition> where = {};           ///< all must hold for a document to be searched
+  std::size_t limit = 12;                      ///< passages wanted, at least 1
+  std::size_t offset = 0;                      ///< passages that earlier pages held
   std::size_t depth = 100;       ///< candidates of each leg; limit + offset beyond it find no more
   std::size_t per_document = 2;  ///< candidates of one document, at least 1
   std::optional<double> overlap_threshold = 0.5;  ///< shared part that makes a repeat; none: off
@@ -7726,7 +7929,7 @@ struct stage_timings {
 /// How one readable candidate fared.
 struct candidate_trace {
   std::string id = {};
-  std::size_t lexical_rank = 0;  ///< from 1; 0: not in that list
+  std::size_t lexical_rank = 0;  ///< from 1; 0: not in that list; of further lists the best
   std::size_t dense_rank = 0;
   bool exact_match = false;
   std::optional<double> lexical_score = {}, similarity = {}, rerank_score = {};
@@ -7806,7 +8009,10 @@ struct migration_report {
 struct retriever_options {
   embedder embed = {};  ///< to begin with, see migrate; empty: lexical search only
   const permission_source* permissions = nullptr;  ///< outlives the retriever; none: nobody reads
-  std::vector<std::string> identifiers = {};       ///< formats of codes, such as "PAY-###"
+  /// An answer of the permission source to a recheck that takes longer means no. It is waited for:
+  /// to cut a slow one short is the source's own business.
+  std::optional<std::chrono::milliseconds> permission_time_limit = {};
+  std::vector<std::string> identifiers = {};  ///< formats of codes, such as "PAY-###"
   std::function<std::vector<std::string>(std::string_view)> find_identifiers =
       {};  ///< or a callback
   bool identifier_case_matters = false;
@@ -7814,8 +8020,8 @@ struct retriever_options {
   bm25_options bm25 = {};
   search_text_options search_text = {};
   metric similarity = metric::cosine;
-  std::optional<ivf_options> ivf = {};  ///< none: exact search; else every update trains anew
-  std::size_t ivf_from = 10000;         ///< chunks; a tenant with fewer is searched exactly
+  std::optional<ivf_options> ivf = {};  ///< none: exact search; else merges train anew
+  std::size_t ivf_from = 10000;         ///< chunks; a segment with fewer is searched exactly
   statistics_of statistics = statistics_of::reader;
   std::function<void(const operator_trace&)> on_search =
       {};  ///< after every search with valid options
@@ -7829,21 +8035,31 @@ struct stored_code {
   bool in_heading = false;
 };
 
-/// A chunk with all that was computed from it, once, when it came in.
+/// A chunk with what was computed from it, once, when it came in.
 struct stored_chunk {
   chunk record;
-  std::vector<std::string> terms;
   std::vector<stored_code> codes;
-  std::vector<float> vector;         // empty: none
-  bool supplied = false;             // the vector came with the chunk; it is not reused for others
-  std::uint64_t input_hash = 0;      // of search_text, the embedder's input
-  std::vector<std::string> brought;  // the codes that came with it
+  std::uint64_t input_hash = 0;               // of search_text, the embedder's input
+  std::vector<std::string> brought;           // the codes that came with it
   std::size_t first_line = 1, last_line = 1;  // from 1
 };
 
 struct stored_document {
   document source;
   std::vector<stored_chunk> chunks;
+};
+
+/// What a chunk brings for the indexes, which take it over.
+struct prepared_chunk {
+  std::vector<std::string> terms = {};
+  std::vector<float> vector = {};  // empty: none
+  bool supplied = false;           // the vector came with the chunk; it is not reused for others
+  bool as_compared = false;        // the vector's numbers are a row's of an index, bit for bit
+};
+
+struct prepared_document {
+  stored_document stored;
+  std::vector<prepared_chunk> chunks;  // one for each of the stored
 };
 
 /// FNV-1a, 64 bits: the same on every platform.
@@ -7853,21 +8069,67 @@ struct stored_document {
   return hash;
 }
 
-inline constexpr std::uint32_t no_row = 0xFFFFFFFFU;
+// ---- segments -----------------------------------------------------------------------------------
+//
+// A tenant's data is a list of segments. What a segment says of its chunks never changes; what
+// changes with time stands beside it and is replaced as a whole:
+//
+//   records   documents, chunks, postings, codes, families            never changes
+//   vectors   one for each searched chunk                             another model: replaced
+//   access    class of each document and chunk; the classes' groups   set_access: replaced
+//   live      which documents are left, and their statistics          erase, replace: replaced
+//
+// An update adds one small segment and marks what it replaces as dead in the others. Eight segments
+// of about one size become one (merging), so that a chunk is copied once for each eightfold growth
+// and a search meets few segments.
 
-/// Which row lies in which, one level deep, and which stands beside which.
+/// Finds numbers by the hash of a text. 16 bytes an entry, in one block.
+class hashed_numbers {
+ public:
+  void add(std::uint64_t hash, std::uint32_t number) { entries_.push_back({hash, number}); }
+  /// To be called after the last add.
+  void sort() {
+    std::sort(entries_.begin(), entries_.end(), [](const entry& a, const entry& b) {
+      return a.hash != b.hash ? a.hash < b.hash : a.number < b.number;
+    });
+  }
+  /// The first number of that hash that `is_it` accepts.
+  template <class IsIt>
+  [[nodiscard]] std::optional<std::uint32_t> find(std::uint64_t hash, const IsIt& is_it) const {
+    auto at = std::lower_bound(
+        entries_.begin(), entries_.end(), hash,
+        [](const entry& each, std::uint64_t wanted) { return each.hash < wanted; });
+    for (; at != entries_.end() && at->hash == hash; ++at) {
+      if (is_it(at->number)) return at->number;
+    }
+    return std::nullopt;
+  }
+
+ private:
+  struct entry {
+    std::uint64_t hash = 0;
+    std::uint32_t number = 0;
+  };
+  std::vector<entry> entries_;
+};
+
+/// Which row lies in which, one level deep, and which stand in one document.
 struct family_rows {
   std::vector<std::uint32_t> parent_of;                             // by row; no_row: none
   std::map<std::uint32_t, std::vector<std::uint32_t>> children_of;  // of parents alone, rising
-
-  std::vector<std::vector<std::uint32_t>> rows_of_document;  // by first byte, then by row
+  std::vector<std::uint32_t> in_documents;  // rows, document after document, by first byte
+  std::vector<std::uint32_t> begins;        // of each document in there, and one end
 
   [[nodiscard]] bool is_parent(std::uint32_t row) const { return children_of.contains(row); }
+  [[nodiscard]] std::span<const std::uint32_t> of_document(std::uint32_t document) const {
+    return std::span(in_documents)
+        .subspan(begins[document], begins[document + 1] - begins[document]);
+  }
 };
 
-/// The searchable content of one tenant: immutable. Rows stand in byte order of the chunk ids, so
-/// that "the smaller row wins" is "the smaller id wins" in every index.
-struct tenant_content {
+/// What a segment says of its chunks. Rows stand in byte order of the chunk ids, so that within a
+/// segment "the smaller row wins" is "the smaller id wins" in every index.
+struct segment_records {
   struct place {
     std::uint32_t document = 0;
     std::uint32_t chunk = 0;
@@ -7877,10 +8139,10 @@ struct tenant_content {
   std::vector<place> rows;
   term_index terms;
   identifier_index codes;
-  flat_index vectors;
-  std::optional<ivf_index> lists;  // of the same vectors; none: search is exact
-  std::unordered_map<std::uint64_t, std::uint32_t> row_of_input;  // where a vector can be reused
   family_rows families;
+  hashed_numbers document_of_id, row_of_id, row_of_input;  // inputs: of searched rows
+  // By key, each document that has it, rising, and its value there.
+  std::map<std::string_view, std::vector<std::pair<std::uint32_t, const metadata_value*>>> metadata;
 
   [[nodiscard]] const stored_document& document_of(std::uint32_t row) const {
     return *documents[rows[row].document];
@@ -7888,48 +8150,240 @@ struct tenant_content {
   [[nodiscard]] const stored_chunk& at(std::uint32_t row) const {
     return document_of(row).chunks[rows[row].chunk];
   }
+  [[nodiscard]] std::optional<std::uint32_t> find_document(std::string_view id) const {
+    return document_of_id.find(hash_of(id),
+                               [&](std::uint32_t at) { return documents[at]->source.id == id; });
+  }
   [[nodiscard]] std::optional<std::uint32_t> find_chunk(std::string_view id) const {
-    std::size_t low = 0;
-    for (std::size_t high = rows.size(); low < high;) {
-      const std::size_t middle = low + (high - low) / 2;
-      if (at(static_cast<std::uint32_t>(middle)).record.id < id) {
-        low = middle + 1;
-      } else {
-        high = middle;
-      }
-    }
-    const auto row = static_cast<std::uint32_t>(low);
-    if (low == rows.size() || at(row).record.id != id) return std::nullopt;
-    return row;
+    return row_of_id.find(hash_of(id), [&](std::uint32_t row) { return at(row).record.id == id; });
   }
 };
 
-using group_map = std::map<std::string, std::vector<std::string>, std::less<>>;
+/// The vectors of a segment, row for row.
+struct segment_vectors {
+  flat_index rows;
+  std::optional<ivf_index> lists;  // of the same vectors; none: search is exact
+  row_set supplied;                // they came with their chunks
+};
 
-/// Who may read what of one tenant: immutable, and replaced without touching the content. Equal
-/// lists of groups are one class, so that a scope is resolved once for each class.
-struct tenant_access {
-  group_map groups_of_document;
-  std::vector<std::vector<std::string>> classes;
-  std::vector<std::uint32_t> class_of_row;
+/// What one list of groups opens of a segment.
+struct open_rows {
+  std::vector<bool> classes;
+  row_set rows;
+};
+
+/// Remembers what the latest scopes open. The lists of groups are the key, so that scopes of equal
+/// rights share an entry, and a scope whose groups have changed can never meet an old one.
+class open_rows_cache {
+ public:
+  static constexpr std::size_t capacity = 64;
+
+  [[nodiscard]] std::shared_ptr<const open_rows> find(
+      const std::vector<std::string>& groups) const {
+    const std::lock_guard lock(mutex_);
+    const auto found = entries_.find(groups);
+    return found == entries_.end() ? nullptr : found->second;
+  }
+  void add(const std::vector<std::string>& groups, std::shared_ptr<const open_rows> rows) {
+    const std::lock_guard lock(mutex_);
+    if (entries_.size() == capacity) entries_.clear();
+    entries_.insert_or_assign(groups, std::move(rows));
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::map<std::vector<std::string>, std::shared_ptr<const open_rows>> entries_;
+};
+
+/// Who may read what of a segment. Equal lists of groups are one class, so that a scope is compared
+/// with each class once, not with each chunk.
+struct segment_access {
+  std::vector<std::vector<std::string>> classes;  // sorted, without repeats; an empty one: nobody
+  std::vector<std::uint32_t> class_of_document;
+  std::vector<std::uint32_t> class_of_row;  // what chunk and document allow, both
+  std::shared_ptr<open_rows_cache> cache = std::make_shared<open_rows_cache>();
 
   [[nodiscard]] std::span<const std::string> groups_of_row(std::uint32_t row) const {
     return classes[class_of_row[row]];
   }
+  [[nodiscard]] const std::vector<std::string>& groups_of_document(std::uint32_t place) const {
+    return classes[class_of_document[place]];
+  }
+
+  /// What a scope opens, dead rows included. Cost: O(classes x log groups + rows) at first.
+  [[nodiscard]] std::shared_ptr<const open_rows> open_to(const scope& reader) const {
+    if (auto known = cache->find(reader.groups())) return known;
+    auto open = std::make_shared<open_rows>();
+    for (const auto& groups : classes) open->classes.push_back(reader.meets(groups));
+    open->rows = row_set(class_of_row.size());
+    for (std::size_t row = 0; row < class_of_row.size(); ++row) {
+      if (open->classes[class_of_row[row]]) open->rows.insert(row);
+    }
+    cache->add(reader.groups(), open);
+    return open;
+  }
 };
 
+/// What is left of a segment.
+struct segment_live {
+  row_set rows, documents;
+  std::size_t row_count = 0, document_count = 0;
+  std::vector<length_statistics> of_class;  // by class: of the searched rows alone
+  std::size_t changes = 0;                  // entries of the segment's log that are in here
+};
+
+/// A row that has gone to another class, or (no_row) died.
+struct class_change {
+  std::uint32_t row = 0;
+  std::uint32_t from = 0;
+  std::uint32_t to = no_row;
+};
+
+/// In how many chunks of each class a term stands: counted in the postings when it is first asked
+/// for, and from then on kept up to date by the log of what died or changed its class. Shared by
+/// all states of a segment; the newest state's numbers are kept. No more entries than postings.
+class class_counts {
+ public:
+  using counts = std::vector<std::pair<std::uint32_t, std::uint32_t>>;  // class and n, by class
+
+  /// Adds to the log of the state with `known` entries; what a failed update left there goes.
+  /// returns  the entries of the next state
+  std::size_t record(std::size_t known, const std::vector<class_change>& changes) {
+    const std::lock_guard lock(mutex_);
+    log_.resize(known);
+    log_.insert(log_.end(), changes.begin(), changes.end());
+    return log_.size();
+  }
+
+  /// The numbers of a term in one state. Cost: O(its postings) at first, then O(classes of it), and
+  /// a look-up for each new entry of the log.
+  [[nodiscard]] std::shared_ptr<const counts> of(std::string_view term,
+                                                 const segment_records& records,
+                                                 const segment_access& access,
+                                                 const segment_live& live) {
+    entry known;
+    std::vector<class_change> missed;
+    {
+      const std::lock_guard lock(mutex_);
+      if (const auto found = entries_.find(term); found != entries_.end()) known = found->second;
+      if (known.numbers && known.changes == live.changes) return known.numbers;
+      if (known.numbers && known.changes < live.changes) {
+        missed.assign(log_.begin() + static_cast<std::ptrdiff_t>(known.changes),
+                      log_.begin() + static_cast<std::ptrdiff_t>(live.changes));
+      }
+    }
+    auto numbers = std::make_shared<const counts>(
+        missed.empty() ? count(term, records, access, live)
+                       : changed(term, records, *known.numbers, missed));
+    if (known.changes > live.changes) return numbers;  // of a state that is not the newest
+    const std::lock_guard lock(mutex_);
+    auto [place, is_new] = entries_.try_emplace(std::string(term));
+    if (is_new || place->second.changes < live.changes) {
+      place->second = {numbers, live.changes};
+    }
+    return numbers;
+  }
+
+ private:
+  struct entry {
+    std::shared_ptr<const counts> numbers = {};
+    std::size_t changes = 0;
+  };
+
+  [[nodiscard]] static counts count(std::string_view term, const segment_records& records,
+                                    const segment_access& access, const segment_live& live) {
+    std::unordered_map<std::uint32_t, std::uint32_t> n_of_class;
+    records.terms.for_each_posting(term, [&](const term_index::posting& p) {
+      if (live.rows.contains(p.row)) ++n_of_class[access.class_of_row[p.row]];
+    });
+    counts numbers(n_of_class.begin(), n_of_class.end());
+    std::sort(numbers.begin(), numbers.end());
+    return numbers;
+  }
+
+  [[nodiscard]] static counts changed(std::string_view term, const segment_records& records,
+                                      const counts& before,
+                                      const std::vector<class_change>& changes) {
+    std::map<std::uint32_t, std::uint32_t> n_of_class(before.begin(), before.end());
+    for (const class_change& each : changes) {
+      if (!records.terms.contains(each.row, term)) continue;
+      --n_of_class[each.from];
+      if (each.to != no_row) ++n_of_class[each.to];
+    }
+    std::erase_if(n_of_class, [](const auto& each) { return each.second == 0; });
+    return {n_of_class.begin(), n_of_class.end()};
+  }
+
+  std::mutex mutex_;
+  std::vector<class_change> log_;
+  text_map<entry> entries_;
+};
+
+/// One piece of a tenant's data, as one state sees it. None of the pointers is null.
+struct segment {
+  std::shared_ptr<const segment_records> records;
+  std::shared_ptr<const segment_vectors> vectors;
+  std::shared_ptr<const segment_access> access;
+  std::shared_ptr<const segment_live> live;
+  std::shared_ptr<class_counts> counts;
+
+  /// The live row of a chunk, and the live place of a document.
+  [[nodiscard]] std::optional<std::uint32_t> find_chunk(std::string_view id) const {
+    const auto row = records->find_chunk(id);
+    return row && live->rows.contains(*row) ? row : std::nullopt;
+  }
+  [[nodiscard]] std::optional<std::uint32_t> find_document(std::string_view id) const {
+    const auto place = records->find_document(id);
+    return place && live->documents.contains(*place) ? place : std::nullopt;
+  }
+};
+
+/// The data of one tenant. Of all segments together ids of live documents and chunks are unique.
 struct tenant_state {
-  std::shared_ptr<const tenant_content> content;
-  std::shared_ptr<const tenant_access> access;
+  std::vector<segment> segments;  // in the order in which they came; no order is relied on
+
+  /// A document or chunk of one of the segments.
+  struct place {
+    std::size_t segment = 0;
+    std::uint32_t number = 0;
+  };
+  [[nodiscard]] std::optional<place> find_document(std::string_view id) const {
+    for (std::size_t i = 0; i < segments.size(); ++i) {
+      if (const auto found = segments[i].find_document(id)) return place{i, *found};
+    }
+    return std::nullopt;
+  }
+  [[nodiscard]] std::optional<place> find_chunk(std::string_view id) const {
+    for (std::size_t i = 0; i < segments.size(); ++i) {
+      if (const auto found = segments[i].find_chunk(id)) return place{i, *found};
+    }
+    return std::nullopt;
+  }
 };
 
 /// All that a search can see, of one moment.
 struct index_state {
-  std::map<std::string, tenant_state, std::less<>> tenants;
+  std::map<std::string, std::shared_ptr<const tenant_state>, std::less<>> tenants;
   std::size_t dimension = 0;  // of every vector; 0: there is none yet
   std::uint64_t number = 0;   // grows by one with each publication
   // The model of every vector, and of questions; never null.
   std::shared_ptr<const embedder> model = std::make_shared<const embedder>();
+
+  /// Null: nothing is stored for this tenant.
+  [[nodiscard]] const tenant_state* find(std::string_view tenant) const {
+    const auto found = tenants.find(tenant);
+    return found == tenants.end() ? nullptr : found->second.get();
+  }
+  void put(std::string_view tenant, tenant_state state) {
+    std::erase_if(state.segments,
+                  [](const segment& each) { return each.live->document_count == 0; });
+    if (state.segments.empty()) {
+      if (const auto old = tenants.find(tenant); old != tenants.end()) tenants.erase(old);
+      return;
+    }
+    tenants.insert_or_assign(std::string(tenant),
+                             std::make_shared<const tenant_state>(std::move(state)));
+  }
 };
 
 /// Vectors of the model that the retriever is on its way to, by the embedder's exact input: what an
@@ -8003,7 +8457,8 @@ class migration_vectors {
 struct retriever_core {
   retriever_options options;
   identifier_finder finder;
-  std::mutex writer;  // one publication at a time; no user code runs under it
+  std::mutex writer;   // one publication at a time; no user code runs under it
+  std::mutex merging;  // one merge at a time; taken before writer
   migration_vectors migration;
 
   [[nodiscard]] std::shared_ptr<const index_state> current() const {
@@ -8083,6 +8538,11 @@ struct retriever_core {
   for (const std::string& group : source.allowed_groups) {
     if (group.empty()) return refuse(errc::invalid_argument, "an allowed group is empty");
   }
+  for (const auto& [key, value] : source.metadata) {
+    if (is_finite(value.number())) continue;
+    return refuse(errc::not_finite,
+                  "the number of its metadata " + in_quotes(key) + " is not finite");
+  }
   for (const chunk& piece : chunks) {
     const std::string name = "chunk " + in_quotes(piece.id);
     const byte_range range = piece.range;
@@ -8158,108 +8618,118 @@ inline void number_lines(stored_document& stored) {
   }
 }
 
-/// Computes of one chunk what needs no embedder. A parent is stored, not searched: it has no terms
-/// and no codes of its own.
-[[nodiscard]] inline result<stored_chunk> prepare_chunk(const retriever_core& core,
-                                                        const std::string& model,
-                                                        const document& source, const chunk& piece,
-                                                        bool searched, bool opens_document) {
+/// Computes of one chunk what needs no embedder. A parent is stored, not searched: it has no terms,
+/// no codes and no vector of its own.
+[[nodiscard]] inline result<void> prepare_chunk(const retriever_core& core,
+                                                const std::string& model, const chunk& piece,
+                                                bool searched, bool opens_document,
+                                                prepared_document& into) {
+  const document& source = into.stored.source;
   stored_chunk item;
+  prepared_chunk own;
   item.record = piece;
   item.record.document_id = source.id;
   item.record.revision = source.revision;
   item.brought = piece.identifiers;
   const std::string text = search_text(source, piece, core.options.search_text);
   if (piece.token_count == 0) item.record.token_count = count_words(text);
-  if (searched) item.terms = analyse(text, core.options.analysis);
+  if (searched) own.terms = analyse(text, core.options.analysis);
   item.codes = codes_of(core, source, piece, opens_document);
   item.record.identifiers.clear();
   for (const stored_code& code : item.codes) item.record.identifiers.push_back(code.written);
   if (!searched) item.codes.clear();
   item.input_hash = hash_of(text);
-  if (!piece.vector) return item;
-  if (piece.vector->model != model) {
-    return error(errc::model_mismatch, "upsert: the vector of chunk " + in_quotes(piece.id) +
-                                           " is of model " + in_quotes(piece.vector->model) +
-                                           "; this index holds " + in_quotes(model));
+  if (piece.vector) {
+    if (piece.vector->model != model) {
+      return error(errc::model_mismatch, "upsert: the vector of chunk " + in_quotes(piece.id) +
+                                             " is of model " + in_quotes(piece.vector->model) +
+                                             "; this index holds " + in_quotes(model));
+    }
+    own.supplied = searched;
+    if (searched) own.vector = piece.vector->values;
+    item.record.vector.reset();
   }
-  item.supplied = searched;
-  if (searched) item.vector = piece.vector->values;
-  item.record.vector.reset();
-  return item;
+  into.stored.chunks.push_back(std::move(item));
+  into.chunks.push_back(std::move(own));
+  return {};
 }
 
 /// Checks one document and computes what needs no embedder.
-[[nodiscard]] inline result<stored_document> prepare_document(const retriever_core& core,
-                                                              const std::string& model,
-                                                              const chunked_document& input) {
+[[nodiscard]] inline result<prepared_document> prepare_document(const retriever_core& core,
+                                                                const std::string& model,
+                                                                const chunked_document& input) {
   const document& source = input.source;
   if (const auto checked = check_document(source, input.chunks); !checked) {
     return checked.failure();
   }
   const detail::key_set<std::string_view> parents = parent_ids_of(input.chunks);
-  const auto prepare = [&]() -> result<stored_document> {
-    stored_document stored{source, {}};
-    stored.chunks.reserve(input.chunks.size());
+  const auto prepare = [&]() -> result<prepared_document> {
+    prepared_document made{{source, {}}, {}};
+    made.stored.chunks.reserve(input.chunks.size());
     const std::size_t proper = after_front_matter(source.text);
     const std::size_t first = trim(source.text, {proper, source.text.size()}).begin;
     for (const chunk& piece : input.chunks) {
-      auto item = prepare_chunk(core, model, source, piece, !parents.contains(piece.id),
-                                piece.range.begin <= first);
-      if (!item) return item.failure();
-      stored.chunks.push_back(std::move(*item));
+      const auto done = prepare_chunk(core, model, piece, !parents.contains(piece.id),
+                                      piece.range.begin <= first, made);
+      if (!done) return done.failure();
     }
-    number_lines(stored);
-    return stored;
+    number_lines(made.stored);
+    return made;
   };
   return guarded(errc::callback_failed, "upsert: document " + in_quotes(source.id), prepare);
 }
 
-/// The vector of an equal input that the tenant's content holds already.
-[[nodiscard]] inline const std::vector<float>* reusable_vector(const index_state& base,
-                                                               const retriever_core& core,
-                                                               const document& source,
-                                                               const stored_chunk& wanted) {
-  const auto tenant = base.tenants.find(source.tenant);
-  if (tenant == base.tenants.end()) return nullptr;
-  const tenant_content& content = *tenant->second.content;
-  const auto found = content.row_of_input.find(wanted.input_hash);
-  if (found == content.row_of_input.end()) return nullptr;
-  const stored_chunk& old = content.at(found->second);
-  const search_text_options& options = core.options.search_text;
-  if (old.vector.empty() || search_text(content.document_of(found->second).source, old.record,
-                                        options) != search_text(source, wanted.record, options)) {
-    return nullptr;
+/// Gives a chunk the vector of an equal input that the tenant's data holds already.
+/// returns  whether there is one
+[[nodiscard]] inline bool reuse_vector(const tenant_state* tenant, std::uint64_t input_hash,
+                                       std::string_view input, const search_text_options& options,
+                                       prepared_chunk& into) {
+  if (tenant == nullptr) return false;
+  for (const segment& each : tenant->segments) {
+    const segment_records& records = *each.records;
+    const segment_vectors& vectors = *each.vectors;
+    const auto row = records.row_of_input.find(input_hash, [&](std::uint32_t at) {
+      return each.live->rows.contains(at) && vectors.rows.has_vector(at) &&
+             !vectors.supplied.contains(at) &&
+             search_text(records.document_of(at).source, records.at(at).record, options) == input;
+    });
+    if (!row) continue;
+    into.vector.assign(vectors.rows.row(*row).begin(), vectors.rows.row(*row).end());
+    into.as_compared = true;
+    return true;
   }
-  return &old.vector;
+  return false;
 }
 
 /// Gives every chunk its vector: supplied, reused, or embedded in batches across documents.
 [[nodiscard]] inline result<void> fill_vectors(const retriever_core& core, const index_state& base,
-                                               std::span<stored_document> documents,
+                                               std::span<prepared_document> documents,
                                                update_report& report) {
   if (!base.model->embed) return {};
   std::vector<std::string> inputs;  // distinct
   std::vector<std::string> names;
-  std::vector<std::pair<stored_chunk*, std::size_t>> waiting;  // chunk and its input
+  std::vector<std::pair<prepared_chunk*, std::size_t>> waiting;  // chunk and its input
   std::unordered_map<std::string, std::size_t> place_of_input;
-  for (stored_document& stored : documents) {
-    detail::key_set<std::string> parents;
-    for (const stored_chunk& item : stored.chunks) parents.insert(item.record.parent_id);
-    for (stored_chunk& item : stored.chunks) {
-      if (!item.vector.empty() || parents.contains(item.record.id)) continue;
-      if (const auto* known = reusable_vector(base, core, stored.source, item)) {
-        item.vector = *known;
+  for (prepared_document& each : documents) {
+    const document& source = each.stored.source;
+    detail::key_set<std::string_view> parents;
+    for (const stored_chunk& item : each.stored.chunks) parents.insert(item.record.parent_id);
+    for (std::size_t i = 0; i < each.chunks.size(); ++i) {
+      const stored_chunk& item = each.stored.chunks[i];
+      prepared_chunk& own = each.chunks[i];
+      if (!own.vector.empty() || parents.contains(std::string_view(item.record.id))) continue;
+      std::string text = search_text(source, item.record, core.options.search_text);
+      if (reuse_vector(base.find(source.tenant), item.input_hash, text, core.options.search_text,
+                       own)) {
         ++report.reused;
         continue;
       }
-      std::string text = search_text(stored.source, item.record, core.options.search_text);
       const auto [place, is_new] = place_of_input.try_emplace(text, inputs.size());
       if (is_new) {
         inputs.push_back(std::move(text));
         names.push_back("chunk " + in_quotes(item.record.id));
       }
-      waiting.push_back({&item, place->second});
+      waiting.push_back({&own, place->second});
     }
   }
   if (inputs.empty()) return {};
@@ -8267,168 +8737,574 @@ inline void number_lines(stored_document& stored) {
   const auto vectors = embed_checked(*base.model, views, text_role::document, names);
   if (!vectors) return vectors.failure();
   report.embedded += inputs.size();
-  for (const auto& [item, input] : waiting) item->vector = (*vectors)[input];
+  for (const auto& [own, input] : waiting) own->vector = (*vectors)[input];
   return {};
 }
 
-// ---- updates: publish ---------------------------------------------------------------------------
-
-using document_map = std::map<std::string, std::shared_ptr<const stored_document>, std::less<>>;
+// ---- segments: made, merged, changed ------------------------------------------------------------
 
 /// Finds for every row its parent, and for every document its rows. What upsert refuses (a parent
 /// that is missing or in another document, a second level) is no parent here.
-[[nodiscard]] inline family_rows link_families(const tenant_content& content) {
+[[nodiscard]] inline family_rows link_families(const segment_records& records) {
   family_rows families;
-  families.parent_of.assign(content.rows.size(), no_row);
-  for (std::uint32_t row = 0; row < content.rows.size(); ++row) {
-    const std::string& parent_id = content.at(row).record.parent_id;
+  const auto row_count = static_cast<std::uint32_t>(records.rows.size());
+  families.parent_of.assign(row_count, no_row);
+  families.begins.assign(records.documents.size() + 1, 0);
+  for (std::uint32_t row = 0; row < row_count; ++row) {
+    ++families.begins[records.rows[row].document + 1];
+    const std::string& parent_id = records.at(row).record.parent_id;
     if (parent_id.empty()) continue;
-    const auto parent = content.find_chunk(parent_id);
-    if (!parent || content.rows[*parent].document != content.rows[row].document ||
-        !content.at(*parent).record.parent_id.empty()) {
+    const auto parent = records.find_chunk(parent_id);
+    if (!parent || records.rows[*parent].document != records.rows[row].document ||
+        !records.at(*parent).record.parent_id.empty()) {
       continue;
     }
     families.parent_of[row] = *parent;
     families.children_of[*parent].push_back(row);
   }
-  families.rows_of_document.resize(content.documents.size());
-  for (std::uint32_t row = 0; row < content.rows.size(); ++row) {
-    families.rows_of_document[content.rows[row].document].push_back(row);
+  for (std::size_t i = 1; i < families.begins.size(); ++i) {
+    families.begins[i] += families.begins[i - 1];
   }
-  for (std::vector<std::uint32_t>& rows : families.rows_of_document) {
-    std::sort(rows.begin(), rows.end(), [&](std::uint32_t a, std::uint32_t b) {
-      const std::size_t first = content.at(a).record.range.begin;
-      const std::size_t second = content.at(b).record.range.begin;
-      return first != second ? first < second : a < b;
-    });
+  families.in_documents.resize(row_count);
+  std::vector<std::uint32_t> next = families.begins;
+  for (std::uint32_t row = 0; row < row_count; ++row) {
+    families.in_documents[next[records.rows[row].document]++] = row;
+  }
+  for (std::size_t i = 0; i < records.documents.size(); ++i) {
+    const auto at = [&](std::uint32_t place) {
+      return families.in_documents.begin() + static_cast<std::ptrdiff_t>(place);
+    };
+    std::sort(at(families.begins[i]), at(families.begins[i + 1]),
+              [&](std::uint32_t a, std::uint32_t b) {
+                const std::size_t first = records.at(a).record.range.begin;
+                const std::size_t second = records.at(b).record.range.begin;
+                return first != second ? first < second : a < b;
+              });
   }
   return families;
 }
 
-/// Indexes of a tenant that are at hand already, as from a file.
+/// All that follows from documents and rows, but for the postings.
+inline void link_records(segment_records& records) {
+  for (std::uint32_t place = 0; place < records.documents.size(); ++place) {
+    const document& source = records.documents[place]->source;
+    records.document_of_id.add(hash_of(source.id), place);
+    for (const auto& [key, value] : source.metadata) {
+      records.metadata[key].push_back({place, &value});
+    }
+  }
+  for (std::uint32_t row = 0; row < records.rows.size(); ++row) {
+    const stored_chunk& item = records.at(row);
+    records.row_of_id.add(hash_of(item.record.id), row);
+    for (const stored_code& code : item.codes) records.codes.add(row, code.value, code.in_heading);
+  }
+  records.document_of_id.sort();
+  records.row_of_id.sort();
+  records.families = link_families(records);
+  for (std::uint32_t row = 0; row < records.rows.size(); ++row) {
+    if (!records.families.is_parent(row)) records.row_of_input.add(records.at(row).input_hash, row);
+  }
+  records.row_of_input.sort();
+}
+
+/// Indexes of a segment that are at hand already, as from a file.
 struct ready_indexes {
   std::optional<term_index> terms = {};
   std::optional<ivf_lists> lists = {};
 };
 
-/// Whether the vectors of a tenant with so many chunks are searched in lists.
-[[nodiscard]] inline bool wants_lists(const retriever_options& options, std::size_t chunks) {
-  return options.ivf && chunks >= options.ivf_from;
+/// Whether the vectors of a segment with so many rows are searched in lists.
+[[nodiscard]] inline bool wants_lists(const retriever_options& options, std::size_t rows) {
+  return options.ivf && rows >= options.ivf_from;
 }
 
-/// Builds the indexes of a tenant from its documents, or takes those that are ready. No user code
-/// runs here.
-[[nodiscard]] inline result<std::shared_ptr<const tenant_content>> build_content(
-    const retriever_options& options, const document_map& documents, std::size_t dimension,
-    ready_indexes ready = {}) {
-  tenant_content content{
-      {}, {}, term_index(options.bm25), {}, flat_index(dimension, options.similarity), {}, {}, {}};
-  for (const auto& [id, stored] : documents) {
-    const auto place = static_cast<std::uint32_t>(content.documents.size());
-    content.documents.push_back(stored);
-    for (std::uint32_t i = 0; i < stored->chunks.size(); ++i) content.rows.push_back({place, i});
-  }
-  const auto chunk_at = [&content](tenant_content::place place) -> const stored_chunk& {
-    return content.documents[place.document]->chunks[place.chunk];
-  };
-  std::sort(content.rows.begin(), content.rows.end(),
-            [&](tenant_content::place a, tenant_content::place b) {
-              return chunk_at(a).record.id < chunk_at(b).record.id;
-            });
-  content.families = link_families(content);
-  for (std::uint32_t row = 0; row < content.rows.size(); ++row) {
-    const stored_chunk& item = content.at(row);
-    if (row > 0 && content.at(row - 1).record.id == item.record.id) {
-      return error(errc::duplicate_id,
-                   "upsert: chunk id " + in_quotes(item.record.id) + " is used in document " +
-                       in_quotes(content.document_of(row - 1).source.id) +
-                       " and again in document " + in_quotes(content.document_of(row).source.id));
-    }
-    if (content.families.is_parent(row)) {  // stored, not searched
-      if (!ready.terms) content.terms.add({});
-      content.vectors.add_missing();
-      continue;
-    }
-    if (!ready.terms) content.terms.add(item.terms);
-    for (const stored_code& code : item.codes) content.codes.add(row, code.value, code.in_heading);
-    if (item.vector.empty()) {
-      content.vectors.add_missing();
-      continue;
-    }
-    const auto added = content.vectors.try_add(item.vector, "chunk " + in_quotes(item.record.id));
-    if (!added) return added.failure();
-    if (!item.supplied) content.row_of_input.try_emplace(item.input_hash, row);
-  }
-  if (wants_lists(options, content.rows.size())) {
-    ivf_index& lists = content.lists.emplace(*options.ivf);
-    const auto done = ready.lists ? lists.try_restore(content.vectors, std::move(*ready.lists))
-                                  : lists.try_train(content.vectors);
-    if (!done) return done.failure();
-  }
-  if (ready.terms) content.terms = std::move(*ready.terms);
-  return std::make_shared<const tenant_content>(std::move(content));
+[[nodiscard]] inline result<void> make_lists(const retriever_options& options,
+                                             segment_vectors& vectors,
+                                             std::optional<ivf_lists> ready = {}) {
+  if (!wants_lists(options, vectors.rows.size())) return {};
+  ivf_index& lists = vectors.lists.emplace(*options.ivf);
+  return ready ? lists.try_restore(vectors.rows, std::move(*ready)) : lists.try_train(vectors.rows);
 }
 
-/// A chunk's own groups never reach beyond its document's present ones.
-[[nodiscard]] inline std::vector<std::string> effective_groups(
-    const chunk& piece, const std::vector<std::string>& of_document) {
-  std::vector<std::string> groups = of_document;
-  if (piece.allowed_groups) {
-    std::erase_if(groups, [&piece](const std::string& group) {
-      return std::find(piece.allowed_groups->begin(), piece.allowed_groups->end(), group) ==
-             piece.allowed_groups->end();
-    });
-  }
+[[nodiscard]] inline std::vector<std::string> sorted_groups(std::vector<std::string> groups) {
   std::sort(groups.begin(), groups.end());
   groups.erase(std::unique(groups.begin(), groups.end()), groups.end());
   return groups;
 }
 
-/// The same for a row; a parent's groups never reach beyond those of any of its children.
+/// What a chunk's own groups leave of `groups`: they never reach beyond the document's present
+/// ones.
+[[nodiscard]] inline std::vector<std::string> narrowed(std::vector<std::string> groups,
+                                                       const chunk& piece) {
+  if (!piece.allowed_groups) return groups;
+  const std::vector<std::string>& own = *piece.allowed_groups;
+  std::erase_if(groups, [&own](const std::string& group) {
+    return std::find(own.begin(), own.end(), group) == own.end();
+  });
+  return groups;
+}
+
+/// The groups that may read a row where `of_document` may read its document. A parent's never reach
+/// beyond those of any of its children.
 [[nodiscard]] inline std::vector<std::string> effective_groups(
-    const tenant_content& content, std::uint32_t row, const std::vector<std::string>& of_document) {
-  std::vector<std::string> groups = effective_groups(content.at(row).record, of_document);
-  const auto children = content.families.children_of.find(row);
-  if (children == content.families.children_of.end()) return groups;
+    const segment_records& records, std::uint32_t row, std::vector<std::string> of_document) {
+  std::vector<std::string> groups = narrowed(std::move(of_document), records.at(row).record);
+  const auto children = records.families.children_of.find(row);
+  if (children == records.families.children_of.end()) return groups;
   for (const std::uint32_t child : children->second) {
-    groups = effective_groups(content.at(child).record, groups);
+    groups = narrowed(std::move(groups), records.at(child).record);
   }
   return groups;
 }
 
-[[nodiscard]] inline std::shared_ptr<const tenant_access> build_access(
-    const tenant_content& content, group_map groups_of_document) {
-  tenant_access access{std::move(groups_of_document), {}, {}};
-  std::map<std::vector<std::string>, std::uint32_t> class_of_groups;
-  for (std::uint32_t row = 0; row < content.rows.size(); ++row) {
-    const std::string& document_id = content.document_of(row).source.id;
-    std::vector<std::string> groups =
-        effective_groups(content, row, access.groups_of_document.find(document_id)->second);
-    const auto next = static_cast<std::uint32_t>(access.classes.size());
-    const auto [place, is_new] = class_of_groups.try_emplace(groups, next);
-    if (is_new) access.classes.push_back(std::move(groups));
-    access.class_of_row.push_back(place->second);
+/// Gives each list of groups its class.
+class class_table {
+ public:
+  class_table() = default;
+  explicit class_table(std::vector<std::vector<std::string>> classes)
+      : classes_(std::move(classes)) {
+    for (std::uint32_t i = 0; i < classes_.size(); ++i) number_of_.emplace(classes_[i], i);
   }
-  return std::make_shared<const tenant_access>(std::move(access));
-}
-
-/// The documents of a tenant as they stand, to be changed and built again.
-[[nodiscard]] inline document_map documents_of(const index_state& state, std::string_view tenant) {
-  document_map documents;
-  const auto found = state.tenants.find(tenant);
-  if (found == state.tenants.end()) return documents;
-  for (const auto& stored : found->second.content->documents) {
-    documents.emplace(stored->source.id, stored);
+  /// groups  sorted, without repeats
+  std::uint32_t number_of(std::vector<std::string> groups) {
+    const auto next = static_cast<std::uint32_t>(classes_.size());
+    const auto [place, is_new] = number_of_.try_emplace(groups, next);
+    if (is_new) classes_.push_back(std::move(groups));
+    return place->second;
   }
-  return documents;
+  [[nodiscard]] const std::vector<std::vector<std::string>>& classes() const { return classes_; }
+
+ private:
+  std::vector<std::vector<std::string>> classes_;
+  std::map<std::vector<std::string>, std::uint32_t> number_of_;
+};
+
+/// groups  of each document, in the order of the records
+[[nodiscard]] inline std::shared_ptr<const segment_access> build_access(
+    const segment_records& records, std::span<const std::vector<std::string>> groups) {
+  auto access = std::make_shared<segment_access>();
+  class_table table;
+  for (const auto& each : groups) {
+    access->class_of_document.push_back(table.number_of(sorted_groups(each)));
+  }
+  for (std::uint32_t row = 0; row < records.rows.size(); ++row) {
+    const std::uint32_t of_document = access->class_of_document[records.rows[row].document];
+    const bool narrower = records.at(row).record.allowed_groups || records.families.is_parent(row);
+    access->class_of_row.push_back(
+        narrower ? table.number_of(effective_groups(records, row, table.classes()[of_document]))
+                 : of_document);
+  }
+  access->classes = table.classes();
+  return access;
 }
 
-[[nodiscard]] inline group_map groups_of(const index_state& state, std::string_view tenant) {
-  const auto found = state.tenants.find(tenant);
-  return found == state.tenants.end() ? group_map{} : found->second.access->groups_of_document;
+[[nodiscard]] inline std::shared_ptr<const segment_live> all_live(const segment_records& records,
+                                                                  const segment_access& access) {
+  auto live = std::make_shared<segment_live>();
+  live->rows = row_set::all(records.rows.size());
+  live->documents = row_set::all(records.documents.size());
+  live->row_count = records.rows.size();
+  live->document_count = records.documents.size();
+  live->of_class.resize(access.classes.size());
+  for (std::uint32_t row = 0; row < records.rows.size(); ++row) {
+    if (records.families.is_parent(row)) continue;
+    length_statistics& sum = live->of_class[access.class_of_row[row]];
+    ++sum.chunk_count;
+    sum.total_length += records.terms.length(row);
+  }
+  return live;
 }
 
-/// Whether a stored document has the content of a new one; their vectors follow from it.
+/// Adds the next row's vector, or none.
+[[nodiscard]] inline result<void> add_vector(segment_vectors& vectors, const prepared_chunk& own,
+                                             const std::string& id) {
+  const std::size_t row = vectors.rows.size();
+  if (own.vector.empty()) {
+    vectors.rows.add_missing();
+    return {};
+  }
+  const std::string name = "chunk " + in_quotes(id);
+  const auto added = own.as_compared ? vectors.rows.try_add_stored(own.vector, name)
+                                     : vectors.rows.try_add(own.vector, name);
+  if (!added) return added.failure();
+  if (own.supplied) vectors.supplied.insert(row);
+  return {};
+}
+
+/// A new segment of these documents, all of them live. No user code runs here.
+///
+/// documents  of distinct ids; taken over
+/// groups     that may read each document now
+/// ready      indexes of theirs that are at hand already; they are taken
+/// errors     duplicate_id: two chunks of one id; dimension_mismatch, not_finite: a vector
+[[nodiscard]] inline result<segment> build_segment(const retriever_options& options,
+                                                   std::vector<prepared_document> documents,
+                                                   std::vector<std::vector<std::string>> groups,
+                                                   std::size_t dimension,
+                                                   ready_indexes ready = {}) {
+  auto records = std::make_shared<segment_records>();
+  std::vector<std::uint32_t> order(documents.size());
+  for (std::uint32_t i = 0; i < order.size(); ++i) order[i] = i;
+  std::sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) {
+    return documents[a].stored.source.id < documents[b].stored.source.id;
+  });
+  std::vector<std::vector<std::string>> groups_in_order;
+  std::vector<std::vector<prepared_chunk>> news;  // by document
+  for (const std::uint32_t from : order) {
+    const auto place = static_cast<std::uint32_t>(records->documents.size());
+    prepared_document& each = documents[from];
+    news.push_back(std::move(each.chunks));
+    groups_in_order.push_back(std::move(groups[from]));
+    for (std::uint32_t i = 0; i < each.stored.chunks.size(); ++i)
+      records->rows.push_back({place, i});
+    records->documents.push_back(std::make_shared<const stored_document>(std::move(each.stored)));
+  }
+  const auto chunk_at = [&](segment_records::place place) -> const chunk& {
+    return records->documents[place.document]->chunks[place.chunk].record;
+  };
+  std::sort(records->rows.begin(), records->rows.end(),
+            [&](segment_records::place a, segment_records::place b) {
+              return chunk_at(a).id < chunk_at(b).id;
+            });
+  link_records(*records);
+
+  auto vectors = std::make_shared<segment_vectors>(segment_vectors{
+      flat_index(dimension, options.similarity), {}, row_set(records->rows.size())});
+  records->terms = ready.terms ? std::move(*ready.terms) : term_index(options.bm25);
+  for (std::uint32_t row = 0; row < records->rows.size(); ++row) {
+    const chunk& record = records->at(row).record;
+    if (row > 0 && records->at(row - 1).record.id == record.id) {
+      return error(errc::duplicate_id,
+                   "upsert: chunk id " + in_quotes(record.id) + " is used in document " +
+                       in_quotes(records->document_of(row - 1).source.id) +
+                       " and again in document " + in_quotes(records->document_of(row).source.id));
+    }
+    prepared_chunk& own = news[records->rows[row].document][records->rows[row].chunk];
+    if (!ready.terms) records->terms.add(own.terms);
+    if (const auto added = add_vector(*vectors, own, record.id); !added) return added.failure();
+    own = {};  // so that terms and postings never stand in memory both
+  }
+  if (const auto trained = make_lists(options, *vectors, std::move(ready.lists)); !trained)
+    return trained.failure();
+  segment made;
+  made.access = build_access(*records, groups_in_order);
+  made.live = all_live(*records, *made.access);
+  made.counts = std::make_shared<class_counts>();
+  made.records = std::move(records);
+  made.vectors = std::move(vectors);
+  return made;
+}
+
+/// A document or row of one of several segments.
+struct part_number {
+  std::uint32_t part = 0;
+  std::uint32_t number = 0;
+};
+
+/// Merges sorted runs, given one after the other, into one. Cost: O(items x log runs).
+template <class Order>
+void merge_runs(std::vector<part_number>& items, std::vector<std::size_t> begins,
+                const Order& before) {
+  begins.push_back(items.size());
+  std::vector<part_number> next(items.size());
+  const auto at = [](std::vector<part_number>& in, std::size_t place) {
+    return in.begin() + static_cast<std::ptrdiff_t>(place);
+  };
+  while (begins.size() > 2) {
+    std::vector<std::size_t> fewer;
+    for (std::size_t run = 0; run + 1 < begins.size(); run += 2) {
+      const std::size_t first = begins[run];
+      const std::size_t middle = begins[run + 1];
+      const std::size_t last = run + 2 < begins.size() ? begins[run + 2] : middle;
+      std::merge(at(items, first), at(items, middle), at(items, middle), at(items, last),
+                 at(next, first), before);
+      fewer.push_back(first);
+    }
+    fewer.push_back(items.size());
+    items.swap(next);
+    begins = std::move(fewer);
+  }
+}
+
+/// The live documents or rows of several segments, in byte order of their ids.
+template <class Live, class Id>
+[[nodiscard]] std::vector<part_number> live_in_order(std::span<const segment> parts,
+                                                     const Live& live_of, const Id& id_of) {
+  std::vector<part_number> items;
+  std::vector<std::size_t> begins;
+  for (std::uint32_t part = 0; part < parts.size(); ++part) {
+    begins.push_back(items.size());
+    const row_set& live = live_of(parts[part]);
+    for (std::uint32_t number = 0; number < live.size(); ++number) {
+      if (live.contains(number)) items.push_back({part, number});
+    }
+  }
+  merge_runs(items, std::move(begins), [&](const part_number& a, const part_number& b) {
+    return id_of(parts[a.part], a.number) < id_of(parts[b.part], b.number);
+  });
+  return items;
+}
+
+/// By part, what each old number has become; no_row: gone.
+[[nodiscard]] inline std::vector<std::vector<std::uint32_t>> new_numbers(
+    std::span<const part_number> items, const std::vector<std::size_t>& old_counts) {
+  std::vector<std::vector<std::uint32_t>> numbers;
+  for (const std::size_t count : old_counts) numbers.emplace_back(count, no_row);
+  for (std::uint32_t i = 0; i < items.size(); ++i) numbers[items[i].part][items[i].number] = i;
+  return numbers;
+}
+
+/// One segment of all that lives in several. Nothing is analysed or embedded, and no user code
+/// runs; vectors keep their bits.
+[[nodiscard]] inline result<segment> merge_segments(const retriever_options& options,
+                                                    std::span<const segment> parts,
+                                                    std::size_t dimension) {
+  const auto documents = live_in_order(
+      parts, [](const segment& part) -> const row_set& { return part.live->documents; },
+      [](const segment& part, std::uint32_t place) -> const std::string& {
+        return part.records->documents[place]->source.id;
+      });
+  const auto rows = live_in_order(
+      parts, [](const segment& part) -> const row_set& { return part.live->rows; },
+      [](const segment& part, std::uint32_t row) -> const std::string& {
+        return part.records->at(row).record.id;
+      });
+  std::vector<std::size_t> document_counts;
+  std::vector<std::size_t> row_counts;
+  std::vector<const term_index*> terms;
+  for (const segment& part : parts) {
+    document_counts.push_back(part.records->documents.size());
+    row_counts.push_back(part.records->rows.size());
+    terms.push_back(&part.records->terms);
+  }
+  const auto new_document = new_numbers(documents, document_counts);
+
+  auto records = std::make_shared<segment_records>();
+  std::vector<std::vector<std::string>> groups;
+  for (const part_number& from : documents) {
+    const segment& part = parts[from.part];
+    records->documents.push_back(part.records->documents[from.number]);
+    groups.push_back(part.access->groups_of_document(from.number));
+  }
+  auto vectors = std::make_shared<segment_vectors>(
+      segment_vectors{flat_index(dimension, options.similarity), {}, row_set(rows.size())});
+  for (const part_number& from : rows) {
+    const segment& part = parts[from.part];
+    const segment_records::place old = part.records->rows[from.number];
+    if (part.vectors->supplied.contains(from.number))
+      vectors->supplied.insert(records->rows.size());
+    records->rows.push_back({new_document[from.part][old.document], old.chunk});
+    const auto added = vectors->rows.try_add_from(part.vectors->rows, from.number);
+    if (!added) return added.failure();
+  }
+  link_records(*records);
+  records->terms =
+      term_index::merged(options.bm25, terms, new_numbers(rows, row_counts), rows.size());
+  if (const auto trained = make_lists(options, *vectors); !trained) return trained.failure();
+
+  segment made;
+  made.access = build_access(*records, groups);
+  made.live = all_live(*records, *made.access);
+  made.counts = std::make_shared<class_counts>();
+  made.records = std::move(records);
+  made.vectors = std::move(vectors);
+  return made;
+}
+
+/// The next state of a segment: documents die or change their groups. Everything is copied once,
+/// when it is first touched: live bits, and 4 bytes a row for a change of groups.
+class segment_edit {
+ public:
+  explicit segment_edit(const segment& base) : base_(base), live_(*base.live) {}
+
+  void kill(std::uint32_t document) {
+    for (const std::uint32_t row : base_.records->families.of_document(document)) {
+      move(row, no_row);
+      live_.rows.remove(row);
+      --live_.row_count;
+    }
+    live_.documents.remove(document);
+    --live_.document_count;
+  }
+
+  void set_groups(std::uint32_t document, const std::vector<std::string>& groups) {
+    if (!access_) {
+      access_.emplace(*base_.access);
+      table_ = class_table(access_->classes);
+    }
+    access_->class_of_document[document] = table_.number_of(groups);
+    for (const std::uint32_t row : base_.records->families.of_document(document)) {
+      const std::uint32_t next = table_.number_of(effective_groups(*base_.records, row, groups));
+      live_.of_class.resize(table_.classes().size());
+      move(row, next);
+      access_->class_of_row[row] = next;
+    }
+    live_.of_class.resize(table_.classes().size());
+  }
+
+  /// The state to publish.
+  [[nodiscard]] segment finish() {
+    segment next = base_;
+    live_.changes = base_.counts->record(base_.live->changes, changes_);
+    next.live = std::make_shared<const segment_live>(std::move(live_));
+    if (access_) {
+      access_->classes = table_.classes();
+      access_->cache = std::make_shared<open_rows_cache>();
+      next.access = std::make_shared<const segment_access>(std::move(*access_));
+    }
+    return next;
+  }
+
+ private:
+  /// Takes a row's share of the statistics to another class.
+  void move(std::uint32_t row, std::uint32_t to) {
+    const std::uint32_t from = (access_ ? *access_ : *base_.access).class_of_row[row];
+    if (from == to || base_.records->families.is_parent(row)) return;
+    const std::uint32_t length = base_.records->terms.length(row);
+    --live_.of_class[from].chunk_count;
+    live_.of_class[from].total_length -= length;
+    if (to != no_row) {
+      ++live_.of_class[to].chunk_count;
+      live_.of_class[to].total_length += length;
+    }
+    changes_.push_back({row, from, to});
+  }
+
+  const segment& base_;
+  segment_live live_;
+  std::optional<segment_access> access_;
+  class_table table_;
+  std::vector<class_change> changes_;
+};
+
+/// The next state of a tenant.
+class tenant_edit {
+ public:
+  explicit tenant_edit(const tenant_state* base) : base_(base == nullptr ? tenant_state{} : *base) {
+    edits_.resize(base_.segments.size());
+  }
+
+  [[nodiscard]] segment_edit& edit(std::size_t number) {
+    if (!edits_[number]) edits_[number].emplace(base_.segments[number]);
+    return *edits_[number];
+  }
+  void add(segment fresh) { added_.push_back(std::move(fresh)); }
+
+  [[nodiscard]] tenant_state finish() {
+    tenant_state next;
+    for (std::size_t i = 0; i < edits_.size(); ++i) {
+      next.segments.push_back(edits_[i] ? edits_[i]->finish() : base_.segments[i]);
+    }
+    for (segment& fresh : added_) next.segments.push_back(std::move(fresh));
+    return next;
+  }
+
+ private:
+  tenant_state base_;
+  std::vector<std::optional<segment_edit>> edits_;  // by segment
+  std::vector<segment> added_;
+};
+
+// ---- updates: merging ---------------------------------------------------------------------------
+
+/// A segment's tier: 0 up to 64 rows, then one more for each eightfold.
+[[nodiscard]] inline std::size_t tier_of(const segment& each) {
+  std::size_t tier = 0;
+  for (std::size_t most = 64; each.live->row_count > most; most *= 8) ++tier;
+  return tier;
+}
+
+/// The segments to merge next, if any: eight of the same tier, the smallest first; or one in which
+/// more rows are dead than live.
+[[nodiscard]] inline std::vector<segment> due_for_merging(const tenant_state& tenant) {
+  constexpr std::size_t fan_in = 8;
+  std::map<std::size_t, std::vector<segment>> tiers;
+  for (const segment& each : tenant.segments) {
+    if (each.records->rows.size() > 2 * each.live->row_count + 8) return {each};
+    tiers[tier_of(each)].push_back(each);
+  }
+  for (auto& [tier, segments] : tiers) {
+    if (segments.size() >= fan_in) return std::move(segments);
+  }
+  return {};
+}
+
+/// Whether the newest state still holds these segments, as far as a merge has copied them.
+[[nodiscard]] inline bool still_there(const tenant_state& newest, std::span<const segment> parts) {
+  return std::all_of(parts.begin(), parts.end(), [&](const segment& part) {
+    return std::any_of(newest.segments.begin(), newest.segments.end(), [&](const segment& each) {
+      return each.records == part.records && each.vectors == part.vectors;
+    });
+  });
+}
+
+/// Does to a merged segment what has been done to one of its parts since it was copied.
+inline void catch_up(segment_edit& edit, const segment_records& merged, const segment& then,
+                     const segment& now) {
+  for (std::uint32_t place = 0; place < then.records->documents.size(); ++place) {
+    if (!then.live->documents.contains(place)) continue;
+    const std::uint32_t next = *merged.find_document(then.records->documents[place]->source.id);
+    if (!now.live->documents.contains(place)) {
+      edit.kill(next);
+    } else if (now.access->groups_of_document(place) != then.access->groups_of_document(place)) {
+      edit.set_groups(next, now.access->groups_of_document(place));
+    }
+  }
+}
+
+/// Puts a merged segment in the place of its parts, with what has happened to them meanwhile.
+[[nodiscard]] inline tenant_state with_merged(const tenant_state& newest,
+                                              std::span<const segment> parts,
+                                              const segment& merged) {
+  tenant_state next;
+  segment_edit edit(merged);
+  for (const segment& now : newest.segments) {
+    const auto part = std::find_if(parts.begin(), parts.end(), [&now](const segment& each) {
+      return each.records == now.records;
+    });
+    if (part == parts.end()) {
+      next.segments.push_back(now);
+    } else if (part->live != now.live || part->access != now.access) {
+      catch_up(edit, *merged.records, *part, now);
+    }
+  }
+  next.segments.push_back(edit.finish());
+  return next;
+}
+
+/// Merges parts of a tenant beside the published state, then publishes. Searches go on meanwhile,
+/// and so do updates: the copying runs under no lock but the merges' own, which the caller holds.
+[[nodiscard]] inline result<void> merge_parts(retriever_core& core, std::string_view tenant,
+                                              std::span<const segment> parts,
+                                              std::size_t dimension) {
+  const auto merged = merge_segments(core.options, parts, dimension);
+  if (!merged) return merged.failure();
+  const std::lock_guard lock(core.writer);
+  const auto newest = core.current();
+  const tenant_state* now = newest->find(tenant);
+  if (now == nullptr || !still_there(*now, parts)) return {};  // erased, or another model took over
+  auto next = std::make_shared<index_state>(*newest);
+  next->put(tenant, with_merged(*now, parts, *merged));
+  ++next->number;
+  core.publish(std::move(next));
+  return {};
+}
+
+/// Merges what is due in a tenant, if no other thread is merging; then the next update looks again.
+inline void merge_due(retriever_core& core, std::string_view tenant) {
+  const std::unique_lock lock(core.merging, std::try_to_lock);
+  while (lock.owns_lock()) {
+    const auto state = core.current();
+    const tenant_state* own = state->find(tenant);
+    if (own == nullptr) return;
+    const std::vector<segment> parts = due_for_merging(*own);
+    if (parts.empty() || !merge_parts(core, tenant, parts, state->dimension)) return;
+  }
+}
+
+// ---- updates: publish ---------------------------------------------------------------------------
+
+/// Whether a stored document has the content of a new one, vectors apart.
 [[nodiscard]] inline bool same_content(const stored_document& a, const stored_document& b) {
   if (a.source.title != b.source.title || a.source.text != b.source.text ||
       a.source.metadata != b.source.metadata || a.chunks.size() != b.chunks.size()) {
@@ -8439,10 +9315,27 @@ struct ready_indexes {
     const chunk& y = b.chunks[i].record;
     if (x.id != y.id || x.parent_id != y.parent_id || x.range != y.range || x.body != y.body ||
         x.heading != y.heading || x.heading_path != y.heading_path || x.anchor != y.anchor ||
-        x.identifiers != y.identifiers || x.allowed_groups != y.allowed_groups ||
-        a.chunks[i].vector != b.chunks[i].vector) {
+        x.identifiers != y.identifiers || x.allowed_groups != y.allowed_groups) {
       return false;
     }
+  }
+  return true;
+}
+
+/// Whether two documents of the same content have the same vectors. Those that the model makes
+/// follow from the content; those that were supplied are compared.
+[[nodiscard]] inline bool same_vectors(const segment& a, std::uint32_t place, const segment& b) {
+  for (const std::uint32_t row : a.records->families.of_document(place)) {
+    const auto other = b.records->find_chunk(a.records->at(row).record.id);
+    if (!other) return false;
+    const segment_vectors& x = *a.vectors;
+    const segment_vectors& y = *b.vectors;
+    if (!x.supplied.contains(row) && !y.supplied.contains(*other)) continue;
+    if (x.rows.has_vector(row) != y.rows.has_vector(*other)) return false;
+    if (!x.rows.has_vector(row)) continue;
+    const std::span<const float> left = x.rows.row(row);
+    const std::span<const float> right = y.rows.row(*other);
+    if (!std::equal(left.begin(), left.end(), right.begin(), right.end())) return false;
   }
   return true;
 }
@@ -8451,7 +9344,7 @@ enum class replacement { needed, unchanged };
 
 /// Whether `next` may take the place of `stored`: revisions grow.
 [[nodiscard]] inline result<replacement> check_revision(const stored_document& stored,
-                                                        const stored_document& next) {
+                                                        const stored_document& next, bool same) {
   const std::uint64_t was = stored.source.revision;
   const std::uint64_t is = next.source.revision;
   const std::string name = "upsert: document " + in_quotes(next.source.id);
@@ -8460,7 +9353,7 @@ enum class replacement { needed, unchanged };
                                            "; revision " + std::to_string(was) + " is stored");
   }
   if (is != was) return replacement::needed;
-  if (same_content(stored, next)) {
+  if (same) {
     // Against the groups it came with: the same document again does not undo a set_access.
     return stored.source.allowed_groups == next.source.allowed_groups ? replacement::unchanged
                                                                       : replacement::needed;
@@ -8471,104 +9364,165 @@ enum class replacement { needed, unchanged };
                                          std::to_string(is) + "; a change needs a higher one");
 }
 
-/// Refuses what is older than what is stored before anything is embedded for it. publish_documents
-/// asks again, as others may publish in between.
-[[nodiscard]] inline result<void> check_not_stale(const index_state& base,
-                                                  std::span<const stored_document> news) {
-  for (const stored_document& next : news) {
-    const auto tenant = base.tenants.find(next.source.tenant);
-    if (tenant == base.tenants.end()) continue;
-    const auto& documents = tenant->second.content->documents;  // in byte order of their ids
-    const auto old = std::lower_bound(
-        documents.begin(), documents.end(), next.source.id,
-        [](const auto& each, const std::string& id) { return each->source.id < id; });
-    if (old == documents.end() || (*old)->source.id != next.source.id) continue;
-    if (next.source.revision >= (*old)->source.revision) continue;
-    return check_revision(**old, next).failure();
-  }
-  return {};
-}
-
-/// Puts prepared documents of one tenant in the place of their older selves.
-[[nodiscard]] inline result<tenant_state> replace_documents(
-    const retriever_core& core, const index_state& base, std::string_view tenant,
-    std::span<stored_document> news, std::size_t dimension, update_report& report) {
-  document_map documents = documents_of(base, tenant);
-  group_map groups = groups_of(base, tenant);
-  const std::size_t changed_before = report.documents;
-  for (stored_document& next : news) {
-    if (next.source.tenant != tenant) continue;
-    const std::string id = next.source.id;
-    if (const auto old = documents.find(id); old != documents.end()) {
-      const auto verdict = check_revision(*old->second, next);
-      if (!verdict) return verdict.failure();
-      if (*verdict == replacement::unchanged) {
-        ++report.unchanged;
-        continue;
-      }
+/// Takes out what is stored already, and refuses what is older than what is stored, before anything
+/// is embedded for it. publish_segments asks again, as others may publish in between.
+[[nodiscard]] inline result<void> drop_unchanged(const index_state& base,
+                                                 std::vector<prepared_document>& news,
+                                                 update_report& report) {
+  std::optional<error> failure;
+  std::erase_if(news, [&](const prepared_document& next) {
+    const tenant_state* tenant = base.find(next.stored.source.tenant);
+    const auto old =
+        tenant == nullptr ? std::nullopt : tenant->find_document(next.stored.source.id);
+    if (!old || failure) return false;
+    const segment& from = tenant->segments[old->segment];
+    bool supplied = std::any_of(next.chunks.begin(), next.chunks.end(),
+                                [](const prepared_chunk& each) { return each.supplied; });
+    for (const std::uint32_t row : from.records->families.of_document(old->number)) {
+      supplied = supplied || from.vectors->supplied.contains(row);
     }
-    ++report.documents;
-    report.chunks += next.chunks.size();
-    groups[id] = next.source.allowed_groups;
-    documents[id] = std::make_shared<const stored_document>(std::move(next));
-  }
-  if (report.documents == changed_before) {
-    const auto unchanged = base.tenants.find(tenant);
-    return unchanged == base.tenants.end() ? tenant_state{} : unchanged->second;
-  }
-  auto content = build_content(core.options, documents, dimension);
-  if (!content) return content.failure();
-  return tenant_state{*content, build_access(**content, std::move(groups))};
+    const stored_document& stored = *from.records->documents[old->number];
+    const auto verdict =  // supplied vectors are compared later; here only the revisions count
+        check_revision(stored, next.stored, supplied || same_content(stored, next.stored));
+    if (!verdict) failure = verdict.failure();
+    const bool unchanged = verdict && !supplied && *verdict == replacement::unchanged;
+    report.unchanged += unchanged ? 1U : 0U;
+    return unchanged;
+  });
+  if (failure) return *failure;
+  return {};
 }
 
 /// The dimension of the space: fixed by the options or by the first vector ever.
 [[nodiscard]] inline std::size_t dimension_of(const index_state& base,
-                                              std::span<const stored_document> news) {
+                                              std::span<const prepared_document> news) {
   if (base.model->dimension != 0) return base.model->dimension;
   if (base.dimension != 0) return base.dimension;
-  for (const stored_document& stored : news) {
-    for (const stored_chunk& item : stored.chunks) {
+  for (const prepared_document& each : news) {
+    for (const prepared_chunk& item : each.chunks) {
       if (!item.vector.empty()) return item.vector.size();
     }
   }
   return 0;
 }
 
-enum class publication { done, other_model };
+using segments_by_tenant = std::map<std::string, segment, std::less<>>;
 
-/// Publishes prepared documents in one step, or nothing of them: also if the index has changed to
-/// another model since they were prepared.
-[[nodiscard]] inline result<publication> publish_documents(
-    retriever_core& core, const std::shared_ptr<const embedder>& prepared_for,
-    std::span<stored_document> news, update_report& report) {
-  const std::lock_guard lock(core.writer);
-  const std::shared_ptr<const index_state> base = core.current();
-  if (base->model != prepared_for) return publication::other_model;
-  auto next = std::make_shared<index_state>(*base);
-  next->dimension = dimension_of(*base, news);
-  std::vector<std::string> tenants;
-  for (const stored_document& stored : news) tenants.push_back(stored.source.tenant);
-  std::sort(tenants.begin(), tenants.end());
-  tenants.erase(std::unique(tenants.begin(), tenants.end()), tenants.end());
-  for (const std::string& tenant : tenants) {
-    auto state = replace_documents(core, *base, tenant, news, next->dimension, report);
-    if (!state) return state.failure();
-    if (state->content) next->tenants[tenant] = std::move(*state);
+/// A segment for each tenant of these documents.
+[[nodiscard]] inline result<segments_by_tenant> build_segments(const retriever_options& options,
+                                                               std::vector<prepared_document> news,
+                                                               std::size_t dimension) {
+  std::map<std::string, std::vector<prepared_document>> by_tenant;
+  for (prepared_document& each : news) {
+    std::string tenant = each.stored.source.tenant;
+    by_tenant[std::move(tenant)].push_back(std::move(each));
   }
-  if (report.documents == 0) return publication::done;
-  ++next->number;
-  core.publish(std::move(next));
+  segments_by_tenant segments;
+  for (auto& [tenant, documents] : by_tenant) {
+    std::vector<std::vector<std::string>> groups;
+    for (const prepared_document& each : documents) {
+      groups.push_back(each.stored.source.allowed_groups);
+    }
+    auto made = build_segment(options, std::move(documents), std::move(groups), dimension);
+    if (!made) return made.failure();
+    segments.emplace(tenant, std::move(*made));
+  }
+  return segments;
+}
+
+/// Refuses a chunk id that a document which stays uses already.
+[[nodiscard]] inline result<void> check_chunk_ids(const tenant_state& tenant,
+                                                  const segment& fresh) {
+  for (std::uint32_t row = 0; row < fresh.records->rows.size(); ++row) {
+    const std::string& id = fresh.records->at(row).record.id;
+    const std::string& document_id = fresh.records->document_of(row).source.id;
+    const auto used = tenant.find_chunk(id);
+    if (!used) continue;
+    const segment& from = tenant.segments[used->segment];
+    const std::string& other = from.records->document_of(used->number).source.id;
+    if (fresh.records->find_document(other)) continue;  // is replaced in this very step
+    return error(errc::duplicate_id, "upsert: chunk id " + in_quotes(id) + " is used in document " +
+                                         in_quotes(other) + " and again in document " +
+                                         in_quotes(document_id));
+  }
+  return {};
+}
+
+/// The tenant with the documents of a new segment in the place of their older selves.
+[[nodiscard]] inline result<tenant_state> with_segment(const tenant_state* base, segment fresh,
+                                                       update_report& report) {
+  if (base != nullptr) {
+    if (const auto checked = check_chunk_ids(*base, fresh); !checked) return checked.failure();
+  }
+  tenant_edit edit(base);
+  segment_edit born(fresh);
+  for (std::uint32_t place = 0; place < fresh.records->documents.size(); ++place) {
+    const stored_document& next = *fresh.records->documents[place];
+    const auto old = base == nullptr ? std::nullopt : base->find_document(next.source.id);
+    if (old) {
+      const segment& from = base->segments[old->segment];
+      const stored_document& stored = *from.records->documents[old->number];
+      const bool same = same_content(stored, next) && same_vectors(from, old->number, fresh);
+      const auto verdict = check_revision(stored, next, same);
+      if (!verdict) return verdict.failure();
+      if (*verdict == replacement::unchanged) {
+        ++report.unchanged;
+        born.kill(place);
+        continue;
+      }
+      edit.edit(old->segment).kill(old->number);
+    }
+    ++report.documents;
+    report.chunks += next.chunks.size();
+  }
+  edit.add(born.finish());
+  return edit.finish();
+}
+
+enum class publication { done, start_again };
+
+/// Publishes prepared documents in one step, or nothing of them. To be started again if the index
+/// has changed to another model or got its dimension since they were prepared.
+[[nodiscard]] inline result<publication> publish_documents(retriever_core& core,
+                                                           const index_state& prepared_for,
+                                                           std::vector<prepared_document> news,
+                                                           update_report& report) {
+  if (news.empty()) return publication::done;
+  const std::size_t dimension = dimension_of(prepared_for, news);
+  const auto fresh = build_segments(core.options, std::move(news), dimension);
+  if (!fresh) return fresh.failure();
+  {
+    const std::lock_guard lock(core.writer);
+    const std::shared_ptr<const index_state> base = core.current();
+    if (base->model != prepared_for.model) return publication::start_again;
+    if (base->dimension != prepared_for.dimension && base->dimension != dimension) {
+      return publication::start_again;
+    }
+    auto next = std::make_shared<index_state>(*base);
+    next->dimension = dimension;
+    const std::size_t changed_before = report.documents;
+    for (const auto& [tenant, each] : *fresh) {
+      auto state = with_segment(base->find(tenant), each, report);
+      if (!state) return state.failure();
+      next->put(tenant, std::move(*state));
+    }
+    if (report.documents == changed_before) return publication::done;
+    ++next->number;
+    core.publish(std::move(next));
+  }
+  for (const auto& [tenant, each] : *fresh) merge_due(core, tenant);
   return publication::done;
 }
 
 // ---- updates: another model ---------------------------------------------------------------------
 
-/// Calls f(row, input) for each searched chunk with what an embedder is given of it.
+/// Calls f(row, input) for each searched chunk that lives with what an embedder is given of it.
 template <class Function>
-void for_each_input(const retriever_core& core, const tenant_content& content, const Function& f) {
-  for (std::uint32_t row = 0; row < content.rows.size(); ++row) {
-    if (content.families.is_parent(row)) continue;
-    f(row, search_text(content.document_of(row).source, content.at(row).record,
+void for_each_input(const retriever_core& core, const segment& each, const Function& f) {
+  const segment_records& records = *each.records;
+  for (std::uint32_t row = 0; row < records.rows.size(); ++row) {
+    if (!each.live->rows.contains(row) || records.families.is_parent(row)) continue;
+    f(row, search_text(records.document_of(row).source, records.at(row).record,
                        core.options.search_text));
   }
 }
@@ -8577,11 +9531,13 @@ void for_each_input(const retriever_core& core, const tenant_content& content, c
 [[nodiscard]] inline std::map<std::string, std::string> inputs_of(const retriever_core& core,
                                                                   const index_state& state) {
   std::map<std::string, std::string> name_of_input;
-  for (const auto& [tenant, each] : state.tenants) {
-    const tenant_content& content = *each.content;
-    for_each_input(core, content, [&](std::uint32_t row, std::string input) {
-      name_of_input.try_emplace(std::move(input), "chunk " + in_quotes(content.at(row).record.id));
-    });
+  for (const auto& [tenant, own] : state.tenants) {
+    for (const segment& each : own->segments) {
+      for_each_input(core, each, [&](std::uint32_t row, std::string input) {
+        name_of_input.try_emplace(std::move(input),
+                                  "chunk " + in_quotes(each.records->at(row).record.id));
+      });
+    }
   }
   return name_of_input;
 }
@@ -8620,52 +9576,69 @@ void for_each_input(const retriever_core& core, const tenant_content& content, c
   return {};
 }
 
-/// A tenant's content before and after the change of model.
-struct migrated_tenant {
-  std::shared_ptr<const tenant_content> before;
-  std::shared_ptr<const tenant_content> after;
-};
-using migrated_tenants = std::map<std::string, migrated_tenant, std::less<>>;
+/// Vectors of the next model for segments, by their records, which they keep alive.
+using migrated_segments =
+    std::map<std::shared_ptr<const segment_records>, std::shared_ptr<const segment_vectors>>;
 
-/// The same content with the vectors of the next model; null if one is not there yet.
-[[nodiscard]] inline result<std::shared_ptr<const tenant_content>> with_next_vectors(
-    const retriever_core& core, const tenant_content& content) {
-  std::vector<stored_document> documents;
-  documents.reserve(content.documents.size());
-  for (const auto& stored : content.documents) documents.push_back(*stored);
+/// The vectors of the next model for a segment; null if one is not there yet.
+[[nodiscard]] inline result<std::shared_ptr<const segment_vectors>> next_vectors(
+    const retriever_core& core, const segment& each) {
+  auto vectors = std::make_shared<segment_vectors>(
+      segment_vectors{flat_index(core.migration.dimension(), core.options.similarity),
+                      {},
+                      row_set(each.records->rows.size())});
+  std::optional<error> failure;
   bool complete = true;
-  for_each_input(core, content, [&](std::uint32_t row, const std::string& input) {
-    const tenant_content::place place = content.rows[row];
-    stored_chunk& item = documents[place.document].chunks[place.chunk];
-    auto vector = core.migration.find(input);
+  for_each_input(core, each, [&](std::uint32_t row, const std::string& input) {
+    while (vectors->rows.size() < row) vectors->rows.add_missing();  // parents, and what died
+    const auto vector = core.migration.find(input);
     complete = complete && vector.has_value();
-    if (vector) item.vector = std::move(*vector);
-    item.supplied = false;
+    if (!complete || failure) return;
+    const auto added =
+        vectors->rows.try_add(*vector, "chunk " + in_quotes(each.records->at(row).record.id));
+    if (!added) failure = added.failure();
   });
-  if (!complete) return std::shared_ptr<const tenant_content>();
-  document_map map;
-  for (stored_document& stored : documents) {
-    const std::string id = stored.source.id;
-    map.emplace(id, std::make_shared<const stored_document>(std::move(stored)));
-  }
-  return build_content(core.options, map, core.migration.dimension());
+  if (failure) return *failure;
+  if (!complete) return std::shared_ptr<const segment_vectors>();
+  while (vectors->rows.size() < each.records->rows.size()) vectors->rows.add_missing();
+  if (const auto trained = make_lists(core.options, *vectors); !trained) return trained.failure();
+  return std::shared_ptr<const segment_vectors>(std::move(vectors));
 }
 
-/// Brings `built` up to a state; tenants that have not changed since are not built again. No user
-/// code runs here.
+/// Brings `built` up to a state; segments that are there already are not built again. No user code
+/// runs here.
 /// returns  whether all vectors were there
 [[nodiscard]] inline result<bool> build_migrated(const retriever_core& core,
                                                  const index_state& state,
-                                                 migrated_tenants& built) {
-  for (const auto& [tenant, each] : state.tenants) {
-    migrated_tenant& own = built[tenant];
-    if (own.before == each.content) continue;
-    const auto content = with_next_vectors(core, *each.content);
-    if (!content) return content.failure();
-    if (!*content) return false;
-    own = {each.content, *content};
+                                                 migrated_segments& built) {
+  for (const auto& [tenant, own] : state.tenants) {
+    for (const segment& each : own->segments) {
+      if (built.contains(each.records)) continue;
+      auto vectors = next_vectors(core, each);
+      if (!vectors) return vectors.failure();
+      if (!*vectors) return false;
+      built.emplace(each.records, std::move(*vectors));
+    }
   }
   return true;
+}
+
+/// The state with the next model's vectors in the place of the present ones.
+[[nodiscard]] inline index_state with_vectors(const index_state& from,
+                                              const migrated_segments& built,
+                                              migration_report& report) {
+  index_state next = from;
+  for (const auto& [tenant, own] : from.tenants) {
+    tenant_state state = *own;
+    for (segment& each : state.segments) {
+      each.vectors = built.find(each.records)->second;
+      for (const length_statistics& of_class : each.live->of_class) {
+        report.chunks += of_class.chunk_count;
+      }
+    }
+    next.put(tenant, std::move(state));
+  }
+  return next;
 }
 
 /// Embeds, builds, and switches once nothing is missing: what others publish in the meantime is
@@ -8677,7 +9650,7 @@ using migrated_tenants = std::map<std::string, migrated_tenant, std::less<>>;
     if (core.migration.contains(input)) ++report.reused;
   }
   const auto model = std::make_shared<const embedder>(next);
-  migrated_tenants built;
+  migrated_segments built;
   for (;;) {
     const auto base = core.current();
     if (const auto done = embed_missing(core, next, *base, report); !done) return done.failure();
@@ -8688,11 +9661,7 @@ using migrated_tenants = std::map<std::string, migrated_tenant, std::less<>>;
     const auto complete = build_migrated(core, *newest, built);
     if (!complete) return complete.failure();
     if (!*complete) continue;
-    auto state = std::make_shared<index_state>(*newest);
-    for (auto& [tenant, each] : state->tenants) {
-      each.content = built.find(tenant)->second.after;
-      report.chunks += each.content->rows.size() - each.content->families.children_of.size();
-    }
+    auto state = std::make_shared<index_state>(with_vectors(*newest, built, report));
     state->model = model;
     state->dimension = core.migration.dimension();
     ++state->number;
@@ -8757,6 +9726,7 @@ struct candidate {
   std::size_t lexical_rank = 0;  // from 1; 0: not in that list
   std::size_t dense_rank = 0;
   std::size_t exact = 0;  // codes of the question that it holds
+  std::size_t lists = 0;  // that it stands in
   std::optional<double> lexical_score = {}, similarity = {}, rerank_score = {};
   std::vector<std::uint32_t> children = {};  // rows that it stands for, best first
 };
@@ -8782,16 +9752,135 @@ enum class parent_fate { none, stands, closed, too_large };
     return error(errc::invalid_argument,
                  "search: the reranker's batch_size and window must be at least 1");
   }
+  for (const further_question& each : asked.further) {
+    if (is_finite(each.weight) && each.weight >= 0) continue;
+    return error(errc::invalid_argument, "search: the weight " + decimal_text(each.weight) +
+                                             " of a further question must be at least 0");
+  }
   return check_fusion(asked.fusion, 2);  // whichever legs will run
 }
+
+/// A question on its way through the legs: the main one, or a further one.
+struct leg_question {
+  std::string_view text;
+  const std::optional<embedding>* supplied = nullptr;
+  double weight = 1;
+  std::vector<std::string> terms = {}, codes = {};
+  std::vector<float> vector = {};  // empty: its dense leg does not run
+  term_statistics counted = {};    // over what this reader may read
+  std::vector<lexical_hit> lexical = {};
+  std::vector<vector_hit> dense = {};
+
+  [[nodiscard]] bool has_words() const { return !terms.empty() || !codes.empty(); }
+};
+
+/// A segment as one search sees it.
+struct search_part {
+  const segment* from = nullptr;
+  std::uint32_t first = 0;                     // number of its first row
+  std::shared_ptr<const open_rows> open = {};  // to this reader, dead rows included
+  row_set readable = {};                       // what lives of them
+  row_set among = {};                          // what a leg may still find of them
+};
+
+/// The rows of a pinned tenant under one numbering: the first segment's, then the second's ...
+class search_rows {
+ public:
+  explicit search_rows(const tenant_state* tenant) {
+    if (tenant == nullptr) return;
+    std::uint32_t first = 0;
+    for (const segment& each : tenant->segments) {
+      parts_.push_back({.from = &each, .first = first});
+      first += static_cast<std::uint32_t>(each.records->rows.size());
+      live_ += each.live->row_count;
+    }
+  }
+
+  [[nodiscard]] std::span<search_part> parts() { return parts_; }
+  [[nodiscard]] std::size_t live() const { return live_; }
+  [[nodiscard]] search_part& part_of(std::uint32_t row) { return parts_[number_of_part(row)]; }
+  [[nodiscard]] const search_part& part_of(std::uint32_t row) const {
+    return parts_[number_of_part(row)];
+  }
+
+  [[nodiscard]] const stored_chunk& at(std::uint32_t row) const {
+    const search_part& part = part_of(row);
+    return part.from->records->at(row - part.first);
+  }
+  [[nodiscard]] const document& document_of(std::uint32_t row) const {
+    const search_part& part = part_of(row);
+    return part.from->records->document_of(row - part.first).source;
+  }
+  [[nodiscard]] const std::string& id_of(std::uint32_t row) const { return at(row).record.id; }
+  [[nodiscard]] std::optional<std::uint32_t> find_chunk(std::string_view id) const {
+    for (const search_part& part : parts_) {
+      if (const auto row = part.from->find_chunk(id)) return part.first + *row;
+    }
+    return std::nullopt;
+  }
+
+  [[nodiscard]] bool readable(std::uint32_t row) const {
+    const search_part& part = part_of(row);
+    return part.readable.contains(row - part.first);
+  }
+  [[nodiscard]] bool still_among(std::uint32_t row) const {
+    const search_part& part = part_of(row);
+    return part.among.contains(row - part.first);
+  }
+  void remove(std::uint32_t row) {
+    search_part& part = part_of(row);
+    part.among.remove(row - part.first);
+  }
+
+  /// The row in which a row lies; no_row: none.
+  [[nodiscard]] std::uint32_t parent_of(std::uint32_t row) const {
+    const search_part& part = part_of(row);
+    const std::uint32_t parent = part.from->records->families.parent_of[row - part.first];
+    return parent == no_row ? no_row : part.first + parent;
+  }
+  /// The rows that lie in a row; none unless it is a parent.
+  [[nodiscard]] std::vector<std::uint32_t> children_of(std::uint32_t row) const {
+    const search_part& part = part_of(row);
+    const auto& all = part.from->records->families.children_of;
+    const auto found = all.find(row - part.first);
+    std::vector<std::uint32_t> children;
+    if (found == all.end()) return children;
+    for (const std::uint32_t child : found->second) children.push_back(part.first + child);
+    return children;
+  }
+  /// The rows of a row's document, by first byte.
+  [[nodiscard]] std::vector<std::uint32_t> beside(std::uint32_t row) const {
+    const search_part& part = part_of(row);
+    const segment_records& records = *part.from->records;
+    std::vector<std::uint32_t> rows;
+    for (const std::uint32_t each :
+         records.families.of_document(records.rows[row - part.first].document)) {
+      rows.push_back(part.first + each);
+    }
+    return rows;
+  }
+
+ private:
+  [[nodiscard]] std::size_t number_of_part(std::uint32_t row) const {
+    const auto after = std::upper_bound(
+        parts_.begin(), parts_.end(), row,
+        [](std::uint32_t wanted, const search_part& each) { return wanted < each.first; });
+    return static_cast<std::size_t>(after - parts_.begin()) - 1;
+  }
+
+  std::vector<search_part> parts_;
+  std::size_t live_ = 0;
+};
 
 /// One search, or one fetch, over one pinned state: the stages in the order in which they run.
 class search_run {
  public:
   search_run(const retriever_core& core, const index_state& state, const scope& reader)
-      : core_(core), reader_(reader), model_(*state.model), gate_(reader) {
-    const auto found = state.tenants.find(reader.who_.tenant);
-    if (found != state.tenants.end()) tenant_ = found->second;
+      : core_(core),
+        reader_(reader),
+        model_(*state.model),
+        rows_(state.find(reader.who_.tenant)),
+        gate_(reader, core.options.permission_time_limit) {
     dimension_ = state.dimension;
     operator_.who = reader.who_;
     operator_.state = state.number;
@@ -8818,9 +9907,8 @@ class search_run {
     find_readable();
     std::vector<candidate> wanted;
     for (const std::string& id : ids) {
-      if (!tenant_.content) break;
-      const auto row = tenant_.content->find_chunk(id);
-      if (row && readable_.contains(*row)) wanted.push_back({.row = *row});
+      const auto row = rows_.find_chunk(id);
+      if (row && rows_.readable(*row)) wanted.push_back({.row = *row});
     }
     std::vector<permitted_passage> passages;
     std::vector<std::uint32_t> rows;
@@ -8837,8 +9925,10 @@ class search_run {
     if (const auto checked = check_scope(); !checked) return checked.failure();
     find_readable();
     std::vector<candidate> all;
-    for (std::uint32_t row = 0; row < readable_.size(); ++row) {
-      if (readable_.contains(row)) all.push_back({.row = row});
+    for (const search_part& part : rows_.parts()) {
+      for (std::uint32_t row = 0; row < part.readable.size(); ++row) {
+        if (part.readable.contains(row)) all.push_back({.row = part.first + row});
+      }
     }
     static_cast<void>(ask(all));
     return static_cast<std::size_t>(std::count_if(
@@ -8848,6 +9938,7 @@ class search_run {
  private:
   result<void> run_stages() {
     find_readable();
+    if (const auto filtered = apply_where(); !filtered) return filtered.failure();
     if (const auto read = read_question(); !read) return read.failure();
     if (const auto found = search_legs(); !found) return found.failure();
     if (const auto arranged = arrange(); !arranged) return arranged.failure();
@@ -8877,95 +9968,156 @@ class search_run {
 
   /// The rows whose recorded groups meet the reader's: what every leg looks at.
   void find_readable() {
-    if (!tenant_.content) return;
-    const tenant_access& access = *tenant_.access;
-    std::vector<bool> open_class(access.classes.size());
-    for (std::size_t i = 0; i < open_class.size(); ++i) {
-      open_class[i] = reader_.meets(access.classes[i]);
+    operator_.chunk_count = rows_.live();
+    for (search_part& part : rows_.parts()) {
+      part.open = part.from->access->open_to(reader_);
+      part.readable = part.open->rows;
+      part.readable.keep_common(part.from->live->rows);
+      part.among = part.readable;
+      operator_.readable += part.readable.count();
     }
-    readable_ = row_set(access.class_of_row.size());
-    for (std::size_t row = 0; row < access.class_of_row.size(); ++row) {
-      if (open_class[access.class_of_row[row]]) readable_.insert(row);
+  }
+
+  /// Leaves the legs only the documents that meet every condition. Statistics stay the scope's.
+  /// Only readable documents are looked at, so that no error tells of another one.
+  result<void> apply_where() {
+    for (const condition& wanted : asked_->where) {
+      for (search_part& part : rows_.parts()) {
+        const segment_records& records = *part.from->records;
+        row_set met(records.documents.size());
+        const auto column = records.metadata.find(wanted.key);
+        if (column != records.metadata.end()) {
+          for (const auto& [place, value] : column->second) {
+            if (!is_readable_document(part, place)) continue;
+            const result<bool> met_here = meets(*value, wanted);
+            if (!met_here) return met_here.failure();
+            if (*met_here) met.insert(place);
+          }
+        }
+        for (std::uint32_t row = 0; row < part.among.size(); ++row) {
+          if (!met.contains(records.rows[row].document)) part.among.remove(row);
+        }
+      }
     }
-    counted_ = core_.options.statistics == statistics_of::reader ? readable_
-                                                                 : row_set::all(readable_.size());
-    for (const auto& [parent, children] : tenant_.content->families.children_of) {
-      counted_.remove(parent);
+    return {};
+  }
+
+  [[nodiscard]] static bool is_readable_document(const search_part& part, std::uint32_t place) {
+    const auto rows = part.from->records->families.of_document(place);
+    return std::any_of(rows.begin(), rows.end(),
+                       [&part](std::uint32_t row) { return part.readable.contains(row); });
+  }
+
+  /// What BM25 counts for a question's terms: sums over the classes that this reader may read.
+  void count_terms(leg_question& question) {
+    const std::vector<std::string_view> terms = distinct(question.terms);
+    term_statistics& sum = question.counted;
+    sum.chunks_with.assign(terms.size(), 0);
+    const bool of_all = core_.options.statistics == statistics_of::tenant;
+    for (const search_part& part : rows_.parts()) {
+      const segment& from = *part.from;
+      for (std::size_t i = 0; i < from.access->classes.size(); ++i) {
+        if (!of_all && !part.open->classes[i]) continue;
+        sum.corpus.chunk_count += from.live->of_class[i].chunk_count;
+        sum.corpus.total_length += from.live->of_class[i].total_length;
+      }
+      for (std::size_t i = 0; i < terms.size(); ++i) {
+        const auto numbers = from.counts->of(terms[i], *from.records, *from.access, *from.live);
+        for (const auto& [of_class, n] : *numbers) {
+          if (of_all || part.open->classes[of_class]) sum.chunks_with[i] += n;
+        }
+      }
     }
-    operator_.chunk_count = access.class_of_row.size();
-    operator_.readable = readable_.count();
   }
 
   // ---- the question -----------------------------------------------------------------------------
 
-  /// Terms, codes and vector of the question, and which legs will run.
+  /// Terms, codes and vectors of the questions, and which legs will run.
   result<void> read_question() {
-    const auto terms = guarded(errc::callback_failed, "search: analysis", [&] {
-      for (identifier_match& code : core_.finder.find(asked_->text)) {
-        codes_.push_back(std::move(code.value));
-      }
-      return question_terms(asked_->text, core_.options.analysis);
-    });
-    if (!terms) return terms.failure();
-    terms_ = *terms;
+    questions_.push_back({.text = asked_->text, .supplied = &asked_->vector});
+    for (const further_question& each : asked_->further) {
+      questions_.push_back({.text = each.text, .supplied = &each.vector, .weight = each.weight});
+    }
+    for (leg_question& each : questions_) {
+      auto terms = guarded(errc::callback_failed, "search: analysis", [&] {
+        for (identifier_match& code : core_.finder.find(each.text)) {
+          each.codes.push_back(std::move(code.value));
+        }
+        return question_terms(each.text, core_.options.analysis);
+      });
+      if (!terms) return terms.failure();
+      each.terms = std::move(*terms);
+      count_terms(each);
+    }
     lexical_on_ = asked_->mode != search_mode::dense;
     if (asked_->mode == search_mode::lexical) return {};
-    if (const auto read = read_vector(); !read) return read.failure();
-    dense_on_ = !vector_.empty();
+    if (const auto read = read_vectors(); !read) return read.failure();
+    dense_on_ = std::any_of(questions_.begin(), questions_.end(),
+                            [](const leg_question& each) { return !each.vector.empty(); });
     answer_.mode =
         dense_on_ ? (lexical_on_ ? search_mode::hybrid : search_mode::dense) : search_mode::lexical;
     if (!dense_on_ && asked_->mode == search_mode::dense) answer_.mode = search_mode::dense;
     return {};
   }
 
-  /// The question's vector: the caller's, or the embedder's; none if there is no question.
-  result<void> read_vector() {
-    if (asked_->vector) {
-      if (asked_->vector->model != model_.model) {
-        return error(errc::model_mismatch, "search: the question's vector is of model " +
-                                               in_quotes(asked_->vector->model) +
-                                               "; this index holds " + in_quotes(model_.model));
+  /// The questions' vectors: the caller's, or the embedder's; none where there is no question.
+  result<void> read_vectors() {
+    std::vector<leg_question*> waiting;
+    for (leg_question& each : questions_) {
+      if (*each.supplied) {
+        if (const auto taken = take_vector(each, **each.supplied); !taken) return taken.failure();
+      } else if (model_.embed && each.has_words()) {
+        waiting.push_back(&each);
+      } else if (asked_->mode != search_mode::automatic) {
+        note(model_.embed
+                 ? "dense leg left out: the question holds no word"
+                 : "dense leg left out: the question has no vector and there is no embedder");
       }
-      vector_ = asked_->vector->values;
-      return check_vector();
     }
-    if (model_.embed && !(terms_.empty() && codes_.empty())) {
-      if (const auto made = embed_question(); !made) return made.failure();
-    } else if (asked_->mode != search_mode::automatic) {
-      note(model_.embed
-               ? "dense leg left out: the question holds no word"
-               : "dense leg left out: the question has no vector and there is no embedder");
-    }
-    return {};
+    return waiting.empty() ? result<void>() : embed_questions(waiting);
   }
 
-  result<void> embed_question() {
+  result<void> take_vector(leg_question& question, const embedding& supplied) {
+    if (supplied.model != model_.model) {
+      return error(errc::model_mismatch, "search: the question's vector is of model " +
+                                             in_quotes(supplied.model) + "; this index holds " +
+                                             in_quotes(model_.model));
+    }
+    question.vector = supplied.values;
+    return check_vector(question);
+  }
+
+  /// All questions in one batch. A failure leaves out the dense leg of all of them.
+  result<void> embed_questions(std::span<leg_question* const> waiting) {
     const stopwatch watch(answer_.timings.embedding);
-    const std::array<std::string_view, 1> texts{asked_->text};
+    std::vector<std::string_view> texts;
+    for (const leg_question* each : waiting) texts.push_back(each->text);
     auto made = embed_checked(model_, texts, text_role::question);
-    if (made) vector_ = std::move(made->front());
-    const result<void> checked = made ? check_vector() : result<void>(made.failure());
+    result<void> checked = made ? result<void>() : result<void>(made.failure());
+    for (std::size_t i = 0; checked && i < waiting.size(); ++i) {
+      waiting[i]->vector = std::move((*made)[i]);
+      checked = check_vector(*waiting[i]);
+    }
     if (checked) return {};
-    vector_.clear();
+    for (leg_question* each : waiting) each->vector.clear();
     if (asked_->mode == search_mode::dense) return checked.failure();
     note("dense leg left out: " + checked.failure().message());
     return {};
   }
 
-  result<void> check_vector() {
-    if (vector_.empty() || (dimension_ != 0 && vector_.size() != dimension_)) {
+  result<void> check_vector(leg_question& question) {
+    std::vector<float>& vector = question.vector;
+    if (vector.empty() || (dimension_ != 0 && vector.size() != dimension_)) {
       return error(errc::dimension_mismatch,
-                   "search: the question's vector has " + text_of(vector_.size()) +
+                   "search: the question's vector has " + text_of(vector.size()) +
                        " numbers; this index holds " + text_of(dimension_));
     }
-    for (float value : vector_) {
-      if (!is_finite(value)) {
-        return error(errc::not_finite, "search: the question's vector holds NaN or infinity");
-      }
+    if (first_not_finite(vector) != vector.size()) {
+      return error(errc::not_finite, "search: the question's vector holds NaN or infinity");
     }
-    if (std::all_of(vector_.begin(), vector_.end(), [](float value) { return value == 0.0F; })) {
+    if (std::all_of(vector.begin(), vector.end(), [](float value) { return value == 0.0F; })) {
       note("dense leg left out: the question's vector is zero");
-      vector_.clear();
+      vector.clear();
     }
     return {};
   }
@@ -8980,48 +10132,50 @@ class search_run {
   /// Searches both legs and asks about the union of what they found, in one batch. A leg that lost
   /// candidates is filled up from behind, until nothing new is denied.
   result<void> search_legs() {
-    if (!tenant_.content) return {};
-    among_ = readable_;
-    asked_rows_ = row_set(among_.size());
-    for (std::size_t round = 1;; ++round) {
-      if (const auto found = search_once(among_); !found) return found.failure();
-      if (!remove_denied(not_yet_asked())) return {};
-      if (gate_.failed() || round == asked_->recheck_rounds) break;
-    }
-    remove_from_legs();
-    return {};
-  }
-
-  /// Asks about candidates; what is denied no leg may find any more. Returns whether any was.
-  bool remove_denied(std::span<const candidate> candidates) {
-    const std::vector<bool> allowed = ask(candidates);
-    bool lost = false;
-    for (std::size_t i = 0; i < candidates.size(); ++i) {
-      if (allowed[i]) continue;
-      among_.remove(candidates[i].row);
-      lost = true;
-    }
-    if (gate_.failed()) note("passages left out: the permission source did not answer");
-    return lost;
-  }
-
-  void remove_from_legs() {
-    std::erase_if(lexical_, [&](const lexical_hit& hit) { return !among_.contains(hit.row); });
-    std::erase_if(dense_, [&](const vector_hit& hit) { return !among_.contains(hit.row); });
+    if (const auto found = search_once(); !found) return found.failure();
+    return ask_and_refill(not_yet_asked(), 1);
   }
 
   /// The second check, after a slow stage: asks once more about all that the legs found, also what
   /// only the trace would name. If something is denied now, the legs are filled up and everything
   /// from the fusion on is done again, so that nothing tells of it: no rank, no drop.
   result<void> recheck() {
-    if (!remove_denied(with_families(rows_found()))) return {};
-    remove_from_legs();
-    for (std::size_t round = 2; !gate_.failed() && round != asked_->recheck_rounds + 1; ++round) {
-      if (const auto again = search_once(among_); !again) return again.failure();
-      if (!remove_denied(not_yet_asked())) break;
+    const std::size_t lost_before = lost_;
+    if (const auto asked = ask_and_refill(with_families(rows_found()), 1); !asked) return asked;
+    return lost_ == lost_before ? result<void>() : arrange();
+  }
+
+  /// Asks about candidates; what is denied leaves the legs, they are filled up, and the new ones
+  /// are asked about in turn.
+  result<void> ask_and_refill(std::vector<candidate> candidates, std::size_t round) {
+    for (; remove_denied(candidates); ++round) {
       remove_from_legs();
+      if (gate_.failed() || round == asked_->recheck_rounds) return {};
+      if (const auto found = search_once(); !found) return found.failure();
+      candidates = not_yet_asked();
     }
-    return arrange();
+    return {};
+  }
+
+  /// Asks about candidates; what is denied no leg may find any more. Returns whether any was.
+  bool remove_denied(std::span<const candidate> candidates) {
+    const std::vector<bool> allowed = ask(candidates);
+    const std::size_t lost_before = lost_;
+    for (std::size_t i = 0; i < candidates.size(); ++i) {
+      if (allowed[i]) continue;
+      rows_.remove(candidates[i].row);
+      ++lost_;
+    }
+    if (gate_.failed()) note("passages left out: the permission source did not answer");
+    return lost_ != lost_before;
+  }
+
+  void remove_from_legs() {
+    const auto lost = [this](const auto& hit) { return !rows_.still_among(hit.row); };
+    for (leg_question& each : questions_) {
+      std::erase_if(each.lexical, lost);
+      std::erase_if(each.dense, lost);
+    }
   }
 
   /// From the legs to the candidates, in order: fused, chosen, and by the reranker's scores.
@@ -9034,32 +10188,66 @@ class search_run {
     return {};
   }
 
-  result<void> search_once(const row_set& among) {
-    const tenant_content& content = *tenant_.content;
-    if (lexical_on_) {
-      const stopwatch watch(answer_.timings.lexical);
-      lexical_ = search_lexical(content.terms, content.codes, terms_, codes_, asked_->depth,
-                                counted_, among, asked_->exact_first);
-    }
-    if (dense_on_ && content.vectors.dimension() != 0) {
-      const stopwatch watch(answer_.timings.dense);
-      if (content.lists) {
-        auto found = content.lists->try_search(vector_, asked_->depth, among);
-        if (!found) return found.failure();
-        dense_ = std::move(found->hits);
-      } else {
-        auto hits = content.vectors.try_search(vector_, asked_->depth, among);
-        if (!hits) return hits.failure();
-        dense_ = std::move(*hits);
-      }
+  /// Each leg over all segments, as if they were one: equal scores in order of the chunk ids.
+  result<void> search_once() {
+    for (leg_question& each : questions_) {
+      if (lexical_on_) search_lexical_leg(each);
+      if (each.vector.empty()) continue;
+      if (const auto found = search_dense_leg(each); !found) return found.failure();
     }
     return {};
   }
 
+  void search_lexical_leg(leg_question& question) {
+    const stopwatch watch(answer_.timings.lexical);
+    question.lexical.clear();
+    for (const search_part& part : rows_.parts()) {
+      const segment_records& records = *part.from->records;
+      for (lexical_hit hit :
+           search_lexical(records.terms, records.codes, question.terms, question.codes,
+                          asked_->depth, question.counted, part.among, asked_->exact_first)) {
+        hit.row += part.first;
+        question.lexical.push_back(hit);
+      }
+    }
+    keep_best(question.lexical, asked_->depth, [this](const auto& a, const auto& b) {
+      const int order = compare_lexical(a, b, asked_->exact_first);
+      return order != 0 ? order < 0 : rows_.id_of(a.row) < rows_.id_of(b.row);
+    });
+  }
+
+  result<void> search_dense_leg(leg_question& question) {
+    const stopwatch watch(answer_.timings.dense);
+    question.dense.clear();
+    for (const search_part& part : rows_.parts()) {
+      const segment_vectors& vectors = *part.from->vectors;
+      if (vectors.rows.dimension() == 0) continue;
+      auto hits = search_vectors(vectors, question.vector, part.among);
+      if (!hits) return hits.failure();
+      for (const vector_hit& hit : *hits)
+        question.dense.push_back({part.first + hit.row, hit.score});
+    }
+    keep_best(question.dense, asked_->depth, [this](const vector_hit& a, const vector_hit& b) {
+      return a.score != b.score ? a.score > b.score : rows_.id_of(a.row) < rows_.id_of(b.row);
+    });
+    return {};
+  }
+
+  [[nodiscard]] result<std::vector<vector_hit>> search_vectors(const segment_vectors& vectors,
+                                                               std::span<const float> wanted,
+                                                               const row_set& among) const {
+    if (!vectors.lists) return vectors.rows.try_search(wanted, asked_->depth, among);
+    auto found = vectors.lists->try_search(wanted, asked_->depth, among);
+    if (!found) return found.failure();
+    return std::move(found->hits);
+  }
+
   [[nodiscard]] std::vector<std::uint32_t> rows_found() const {
     std::vector<std::uint32_t> rows;
-    for (const lexical_hit& hit : lexical_) rows.push_back(hit.row);
-    for (const vector_hit& hit : dense_) rows.push_back(hit.row);
+    for (const leg_question& each : questions_) {
+      for (const lexical_hit& hit : each.lexical) rows.push_back(hit.row);
+      for (const vector_hit& hit : each.dense) rows.push_back(hit.row);
+    }
     std::sort(rows.begin(), rows.end());
     rows.erase(std::unique(rows.begin(), rows.end()), rows.end());
     return rows;
@@ -9068,25 +10256,25 @@ class search_run {
   /// Rows to ask about: these, their parents, and all that lies in one parent with them. What the
   /// records do not let this reader read is not asked about; its parent is closed anyway.
   [[nodiscard]] std::vector<candidate> with_families(std::vector<std::uint32_t> rows) const {
-    if (!tenant_.content) return {};
-    const family_rows& families = tenant_.content->families;
     std::vector<std::uint32_t> parents;
     for (std::uint32_t row : rows) {
-      const std::uint32_t parent = families.is_parent(row) ? row : families.parent_of[row];
-      if (readable_.contains(parent)) parents.push_back(parent);
+      const std::uint32_t parent = rows_.parent_of(row);
+      if (parent == no_row) {
+        parents.push_back(row);  // or one itself
+      } else if (rows_.readable(parent)) {
+        parents.push_back(parent);
+      }
     }
-    std::sort(parents.begin(), parents.end());
-    parents.erase(std::unique(parents.begin(), parents.end()), parents.end());
     for (std::uint32_t parent : parents) {
-      const std::vector<std::uint32_t>& children = families.children_of.find(parent)->second;
-      rows.push_back(parent);
+      const std::vector<std::uint32_t> children = rows_.children_of(parent);
+      if (!children.empty()) rows.push_back(parent);
       rows.insert(rows.end(), children.begin(), children.end());
     }
     std::sort(rows.begin(), rows.end());
     rows.erase(std::unique(rows.begin(), rows.end()), rows.end());
     std::vector<candidate> out;
     for (std::uint32_t row : rows) {
-      if (readable_.contains(row)) out.push_back({.row = row});
+      if (rows_.readable(row)) out.push_back({.row = row});
     }
     return out;
   }
@@ -9105,13 +10293,14 @@ class search_run {
     const stopwatch watch(answer_.timings.recheck);
     std::vector<chunk_key> keys;
     for (const candidate& each : candidates) {
-      const chunk& record = tenant_.content->at(each.row).record;
+      const chunk& record = rows_.at(each.row).record;
       keys.push_back({record.document_id, record.id});
     }
     const std::shared_ptr<const index_state> newest = core_.current();
+    const tenant_state* now = newest->find(reader_.who_.tenant);
     permitted_.clear();
     const std::vector<bool> allowed =
-        gate_.ask(keys, [&](const chunk_key& key) { return newest_groups(*newest, key); });
+        gate_.ask(keys, [&](std::size_t i) { return newest_groups(now, candidates[i].row); });
     permission_check check{milliseconds_since(begin_), keys.size(), {}};
     for (std::size_t i = 0; i < keys.size(); ++i) {
       if (!allowed[i]) check.denied.emplace_back(keys[i].chunk_id);
@@ -9122,31 +10311,31 @@ class search_run {
 
   /// The groups that may read a chunk by the newest records. Nothing: its document was erased, or
   /// the chunk was replaced and had groups of its own, which no record holds any more.
-  [[nodiscard]] std::optional<std::span<const std::string>> newest_groups(
-      const index_state& newest, const chunk_key& key) const {
-    const auto tenant = newest.tenants.find(reader_.who_.tenant);
-    if (tenant == newest.tenants.end()) return std::nullopt;
-    const tenant_state& now = tenant->second;
-    if (const auto row = now.content->find_chunk(key.chunk_id);
-        row && now.content->at(*row).record.document_id == key.document_id) {
-      return now.access->groups_of_row(*row);
+  [[nodiscard]] std::optional<std::span<const std::string>> newest_groups(const tenant_state* now,
+                                                                          std::uint32_t row) const {
+    if (now == nullptr) return std::nullopt;
+    const search_part& part = rows_.part_of(row);
+    for (const segment& each : now->segments) {  // most often it is where it was
+      if (each.records != part.from->records) continue;
+      if (!each.live->rows.contains(row - part.first)) break;
+      return each.access->groups_of_row(row - part.first);
     }
-    const auto document = now.access->groups_of_document.find(key.document_id);
-    if (document == now.access->groups_of_document.end()) return std::nullopt;
-    const auto pinned = tenant_.content->find_chunk(key.chunk_id);
-    if (!pinned || tenant_.content->at(*pinned).record.allowed_groups) return std::nullopt;
-    return document->second;
+    const chunk& record = rows_.at(row).record;
+    if (const auto found = now->find_chunk(record.id)) {
+      const segment& from = now->segments[found->segment];
+      if (from.records->at(found->number).record.document_id == record.document_id) {
+        return from.access->groups_of_row(found->number);
+      }
+    }
+    const auto document = now->find_document(record.document_id);
+    if (!document || record.allowed_groups) return std::nullopt;
+    return now->segments[document->segment].access->groups_of_document(document->number);
   }
 
   /// The chunks whose text lies in a row too: of a parent, its children.
   [[nodiscard]] std::vector<std::string> parts_of(std::uint32_t row) const {
     std::vector<std::string> ids;
-    const family_rows& families = tenant_.content->families;
-    const auto children = families.children_of.find(row);
-    if (children == families.children_of.end()) return ids;
-    for (std::uint32_t child : children->second) {
-      ids.push_back(tenant_.content->at(child).record.id);
-    }
+    for (std::uint32_t child : rows_.children_of(row)) ids.push_back(rows_.id_of(child));
     return ids;
   }
 
@@ -9154,14 +10343,14 @@ class search_run {
   [[nodiscard]] bool is_permitted(std::uint32_t row) {
     const auto [known, is_new] = permitted_.try_emplace(row, false);
     if (is_new) {
-      known->second = gate_.allows(tenant_.content->at(row).record.id, parts_of(row));
+      known->second = gate_.allows(rows_.at(row).record.id, parts_of(row));
     }
     return known->second;
   }
 
   /// The parent that the reader may see; no_row: none.
   [[nodiscard]] std::uint32_t open_parent_of(std::uint32_t row) {
-    const std::uint32_t parent = tenant_.content->families.parent_of[row];
+    const std::uint32_t parent = rows_.parent_of(row);
     return parent != no_row && is_permitted(parent) ? parent : no_row;
   }
 
@@ -9179,46 +10368,70 @@ class search_run {
   /// something is hidden.
   result<void> fuse() {
     const stopwatch watch(answer_.timings.fusion);
+    // Rows are called by their place in the order of the ids, which decides between equals.
+    std::vector<std::uint32_t> found = rows_found();
+    std::sort(found.begin(), found.end(),
+              [this](std::uint32_t a, std::uint32_t b) { return rows_.id_of(a) < rows_.id_of(b); });
+    std::unordered_map<std::uint32_t, std::uint32_t> place_of;
+    for (std::uint32_t i = 0; i < found.size(); ++i) place_of.emplace(found[i], i);
     std::vector<std::vector<std::uint32_t>> lists;
     fusion_options options{asked_->fusion.k, {}};
-    const std::vector<double>& weights = asked_->fusion.weights;
-    if (lexical_on_) {
+    legs_.clear();
+    const auto add_list = [&](const leg_question& question, const auto& hits, bool lexical) {
       lists.emplace_back();
-      for (const lexical_hit& hit : lexical_) lists.back().push_back(hit.row);
-      if (dense_on_ && !weights.empty()) options.weights.push_back(weights[0]);
-    }
-    if (dense_on_) {
-      lists.emplace_back();
-      for (const vector_hit& hit : dense_) lists.back().push_back(hit.row);
-      if (lexical_on_ && !weights.empty()) options.weights.push_back(weights[1]);
+      for (const auto& hit : hits) lists.back().push_back(place_of[hit.row]);
+      legs_.push_back({&question, lexical});
+      const std::vector<double>& of_leg = asked_->fusion.weights;
+      const bool both = lexical_on_ && dense_on_;  // the weight of an only leg changes nothing
+      options.weights.push_back(question.weight *
+                                (of_leg.empty() || !both ? 1 : of_leg[lexical ? 0 : 1]));
+    };
+    for (const leg_question& each : questions_) {
+      if (lexical_on_) add_list(each, each.lexical, true);
+      if (dense_on_) add_list(each, each.dense, false);
     }
     if (lists.empty()) return {};
     const auto fused = try_fuse_by_rank<std::uint32_t>(lists, options);
     if (!fused) return fused.failure();
     for (const auto& hit : *fused) {
-      candidate each{.row = hit.id, .place = candidates_.size(), .fused = hit.score};
-      if (lexical_on_) each.lexical_rank = hit.ranks.front();
-      if (dense_on_) each.dense_rank = hit.ranks.back();
-      if (each.lexical_rank != 0) {
-        const lexical_hit& found = lexical_[each.lexical_rank - 1];
-        each.lexical_score = found.score();
-        each.exact = found.exact;
+      candidates_.push_back(
+          {.row = found[hit.id], .place = candidates_.size(), .fused = hit.score});
+      for (std::size_t list = 0; list < legs_.size(); ++list) {
+        note_rank(candidates_.back(), legs_[list], hit.ranks[list]);
       }
-      if (each.dense_rank != 0) {
-        each.similarity = static_cast<double>(dense_[each.dense_rank - 1].score);
-      }
-      candidates_.push_back(each);
     }
     fused_ = candidates_;
     fates_.assign(fused_.size(), parent_fate::none);
     return {};
   }
 
+  /// One list that is fused.
+  struct fused_leg {
+    const leg_question* question = nullptr;
+    bool lexical = false;
+  };
+
+  /// Notes a rank in one list; of several lists of one kind the best, and of equals the first.
+  static void note_rank(candidate& each, const fused_leg& leg, std::size_t rank) {
+    if (rank == 0) return;
+    ++each.lists;
+    std::size_t& best = leg.lexical ? each.lexical_rank : each.dense_rank;
+    const bool better = best == 0 || rank < best;
+    if (better) best = rank;
+    if (leg.lexical) {
+      const lexical_hit& own = leg.question->lexical[rank - 1];
+      each.exact = (std::max)(each.exact, own.exact);
+      if (better) each.lexical_score = own.score();
+    } else if (better) {
+      each.similarity = static_cast<double>(leg.question->dense[rank - 1].score);
+    }
+  }
+
   void trace_candidates() {
     answer_.trace.mode = answer_.mode;
     answer_.trace.fusion_constant = asked_->fusion.k;
     for (const candidate& each : fused_) {
-      const std::string& id = tenant_.content->at(each.row).record.id;
+      const std::string& id = rows_.id_of(each.row);
       const auto scored = rerank_scores_.find(each.row);
       answer_.trace.candidates.push_back({id,
                                           each.lexical_rank,
@@ -9234,14 +10447,17 @@ class search_run {
                                           {}});
       tell_of_parent(each, answer_.trace.candidates.back());
     }
-    for (const lexical_hit& hit : lexical_) {
-      answer_.trace.bm25.push_back({tenant_.content->at(hit.row).record.id,
-                                    tenant_.content->terms.explain(hit.row, terms_, counted_)});
+    const leg_question& main = questions_.front();
+    for (const lexical_hit& hit : main.lexical) {
+      const search_part& part = rows_.part_of(hit.row);
+      answer_.trace.bm25.push_back(
+          {rows_.id_of(hit.row),
+           part.from->records->terms.explain(hit.row - part.first, main.terms, main.counted)});
     }
   }
 
   [[nodiscard]] selection_item item_of(std::uint32_t row) const {
-    const chunk& record = tenant_.content->at(row).record;
+    const chunk& record = rows_.at(row).record;
     return {record.id, record.document_id, record.revision, record.range, record.token_count};
   }
   [[nodiscard]] std::vector<selection_item> items_of_candidates() const {
@@ -9255,7 +10471,7 @@ class search_run {
   void keep(const std::vector<selection_item>& kept) {
     std::size_t next = 0;
     std::erase_if(candidates_, [&](const candidate& each) {
-      if (next < kept.size() && tenant_.content->at(each.row).record.id == kept[next].id) {
+      if (next < kept.size() && rows_.at(each.row).record.id == kept[next].id) {
         ++next;
         return false;
       }
@@ -9269,7 +10485,7 @@ class search_run {
 
   /// Children give way to their parent, if the reader may see it and it is not too large.
   void collapse() {
-    if (!asked_->collapse_parents || !tenant_.content) return;
+    if (!asked_->collapse_parents) return;
     struct decision {
       parent_fate fate = parent_fate::none;
       selection_item item = {};
@@ -9278,7 +10494,7 @@ class search_run {
     std::map<std::uint32_t, decision> decisions;  // by the parent's row
     std::vector<const selection_item*> parents;
     for (std::size_t i = 0; i < candidates_.size(); ++i) {
-      const std::uint32_t row = tenant_.content->families.parent_of[candidates_[i].row];
+      const std::uint32_t row = rows_.parent_of(candidates_[i].row);
       parents.push_back(nullptr);
       if (row == no_row) continue;
       const auto [place, is_new] = decisions.try_emplace(row);
@@ -9296,7 +10512,7 @@ class search_run {
           best.children.push_back(candidates_[from].row);
           best.exact = (std::max)(best.exact, candidates_[from].exact);
         }
-        best.row = tenant_.content->families.parent_of[best.row];
+        best.row = rows_.parent_of(best.row);
       }
       kept.push_back(std::move(best));
     }
@@ -9305,9 +10521,8 @@ class search_run {
 
   [[nodiscard]] parent_fate fate_of_parent(std::uint32_t row) {
     if (!is_permitted(row)) return parent_fate::closed;
-    return tenant_.content->at(row).record.token_count > parent_token_limit()
-               ? parent_fate::too_large
-               : parent_fate::stands;
+    return rows_.at(row).record.token_count > parent_token_limit() ? parent_fate::too_large
+                                                                   : parent_fate::stands;
   }
 
   /// A parent above the budget could never be handed out.
@@ -9321,8 +10536,8 @@ class search_run {
   void tell_of_parent(const candidate& each, candidate_trace& told) const {
     const parent_fate fate = fates_[each.place];
     if (fate == parent_fate::none || fate == parent_fate::closed) return;
-    const std::uint32_t row = tenant_.content->families.parent_of[each.row];
-    const chunk& parent = tenant_.content->at(row).record;
+    const std::uint32_t row = rows_.parent_of(each.row);
+    const chunk& parent = rows_.at(row).record;
     if (fate == parent_fate::stands) told.parent = parent.id;
     if (fate == parent_fate::too_large) told.parent_note = too_large_text(parent);
   }
@@ -9336,10 +10551,10 @@ class search_run {
     for (const candidate& each : fused_) {
       const parent_fate fate = fates_[each.place];
       if (fate == parent_fate::none || fate == parent_fate::stands) continue;
-      const std::uint32_t row = tenant_.content->families.parent_of[each.row];
-      const chunk& parent = tenant_.content->at(row).record;
+      const std::uint32_t row = rows_.parent_of(each.row);
+      const chunk& parent = rows_.at(row).record;
       operator_.parents.push_back(
-          "chunk " + in_quotes(tenant_.content->at(each.row).record.id) + " stands for itself: " +
+          "chunk " + in_quotes(rows_.at(each.row).record.id) + " stands for itself: " +
           (fate == parent_fate::too_large ? too_large_text(parent)
                                           : "parent " + parent.id + " is closed to this reader"));
     }
@@ -9460,21 +10675,24 @@ class search_run {
         answer_.passages.push_back(std::move(*passage));
       }
     }
-    if (candidates_.empty() && terms_.empty() && codes_.empty() && vector_.empty()) {
+    const bool asked_nothing = std::all_of(
+        questions_.begin(), questions_.end(),
+        [](const leg_question& each) { return !each.has_words() && each.vector.empty(); });
+    if (candidates_.empty() && asked_nothing) {
       answer_.notes.push_back("the question holds no word to search for");
     }
   }
 
   /// All about a candidate that a reader may see. Only the gate turns it into a passage.
   [[nodiscard]] passage_data describe(const candidate& each) {
-    const document& source = tenant_.content->document_of(each.row).source;
-    const chunk& record = tenant_.content->at(each.row).record;
+    const document& source = rows_.document_of(each.row);
+    const chunk& record = rows_.at(each.row).record;
     passage_data data;
     data.id = record.id;
     data.document_id = record.document_id;
     if (open_parent_of(each.row) != no_row) data.parent_id = record.parent_id;
     for (std::uint32_t row : each.children) {
-      data.children.push_back(tenant_.content->at(row).record.id);
+      data.children.push_back(rows_.at(row).record.id);
     }
     data.revision = record.revision;
     data.title = source.title;
@@ -9495,15 +10713,15 @@ class search_run {
     data.score = score_of(each);
     data.why = reason_of(each);
     data.source = {record.document_id, record.revision, record.anchor, record.range, 0, 0, {}};
-    data.source.first_line = tenant_.content->at(each.row).first_line;
-    data.source.last_line = tenant_.content->at(each.row).last_line;
+    data.source.first_line = rows_.at(each.row).first_line;
+    data.source.last_line = rows_.at(each.row).last_line;
     return data;
   }
 
   [[nodiscard]] double score_of(const candidate& each) const {
-    if (answer_.mode == search_mode::lexical) return each.lexical_score.value_or(0);
-    if (answer_.mode == search_mode::dense) return each.similarity.value_or(0);
-    return each.fused;
+    if (legs_.size() != 1) return each.fused;
+    return answer_.mode == search_mode::lexical ? each.lexical_score.value_or(0)
+                                                : each.similarity.value_or(0);
   }
 
   [[nodiscard]] std::string reason_of(const candidate& each) const {
@@ -9512,19 +10730,23 @@ class search_run {
     if (each.exact > 0) add(each.exact == 1 ? "exact code" : text_of(each.exact) + " exact codes");
     if (each.lexical_rank != 0) add("lexical rank " + text_of(each.lexical_rank));
     if (each.dense_rank != 0) add("dense rank " + text_of(each.dense_rank));
-    for (std::uint32_t row : each.children) add("for " + tenant_.content->at(row).record.id);
+    for (std::uint32_t row : each.children) add("for " + rows_.at(row).record.id);
     if (each.rerank_score) add("reranked");
     return why;
   }
 
   /// Where the question's words and codes stand in a chunk, in bytes of the document.
   [[nodiscard]] std::vector<byte_range> matches_in(std::uint32_t row) const {
-    const document& source = tenant_.content->document_of(row).source;
-    const byte_range range = tenant_.content->at(row).record.range;
+    const document& source = rows_.document_of(row);
+    const byte_range range = rows_.at(row).record.range;
     const std::string_view text = slice(source.text, range);
     std::vector<byte_range> matches;
-    const detail::key_set<std::string_view> words(terms_.begin(), terms_.end());
-    const detail::key_set<std::string_view> codes(codes_.begin(), codes_.end());
+    detail::key_set<std::string_view> words;
+    detail::key_set<std::string_view> codes;
+    for (const leg_question& each : questions_) {
+      words.insert(each.terms.begin(), each.terms.end());
+      codes.insert(each.codes.begin(), each.codes.end());
+    }
     const auto add = [&](byte_range where) {
       if (!where.empty()) matches.push_back({range.begin + where.begin, range.begin + where.end});
     };
@@ -9567,13 +10789,13 @@ class search_run {
     detail::key_set<std::uint32_t> shown;
     for (const candidate& each : candidates_) {
       shown.insert(each.row);
-      left -= (std::min)(left, tenant_.content->at(each.row).record.token_count);
+      left -= (std::min)(left, rows_.at(each.row).record.token_count);
     }
     bool full = false;
     for (const candidate& each : candidates_) {
       std::vector<std::uint32_t> taken;
       for (std::uint32_t row : rows_beside(each.row)) {
-        const std::size_t tokens = tenant_.content->at(row).record.token_count;
+        const std::size_t tokens = rows_.at(row).record.token_count;
         if (full || shown.contains(row)) continue;
         full = tokens > left && !asked_->fill_budget;
         if (tokens > left) continue;
@@ -9581,22 +10803,19 @@ class search_run {
         shown.insert(row);
         taken.push_back(row);
       }
-      open_neighbours(each.row, std::move(taken));
+      open_neighbours(each.row, taken);
     }
   }
 
-  void open_neighbours(std::uint32_t of, std::vector<std::uint32_t> rows) {
-    std::sort(rows.begin(), rows.end(), [this](std::uint32_t a, std::uint32_t b) {
-      const byte_range x = tenant_.content->at(a).record.range;
-      const byte_range y = tenant_.content->at(b).record.range;
-      return x.begin != y.begin ? x.begin < y.begin : a < b;
-    });
-    for (std::uint32_t row : rows) {
+  /// taken  rows, to be given in the order of their document
+  void open_neighbours(std::uint32_t of, const std::vector<std::uint32_t>& taken) {
+    for (std::uint32_t row : rows_.beside(of)) {
+      if (std::find(taken.begin(), taken.end(), row) == taken.end()) continue;
       const auto known = std::find_if(fused_.begin(), fused_.end(),
                                       [row](const candidate& each) { return each.row == row; });
       const candidate found = known == fused_.end() ? candidate{.row = row} : *known;
       if (auto passage = open(found, matches_in(row))) {
-        answer_.neighbours.push_back({tenant_.content->at(of).record.id, std::move(*passage)});
+        answer_.neighbours.push_back({rows_.at(of).record.id, std::move(*passage)});
       }
     }
   }
@@ -9622,8 +10841,7 @@ class search_run {
   /// Up to `neighbours` rows before and after a row, closest first; one that nobody was asked about
   /// yet counts as permitted.
   [[nodiscard]] std::vector<std::uint32_t> rows_beside(std::uint32_t of) {
-    const auto& order =
-        tenant_.content->families.rows_of_document[tenant_.content->rows[of].document];
+    const std::vector<std::uint32_t> order = rows_.beside(of);
     const auto here =
         static_cast<std::size_t>(std::find(order.begin(), order.end(), of) - order.begin());
     std::vector<std::uint32_t> before;
@@ -9643,13 +10861,12 @@ class search_run {
   }
 
   [[nodiscard]] bool stands_beside(std::uint32_t of, std::uint32_t row) {
-    if (!readable_.contains(row)) return false;
-    if (tenant_.content->at(row).record.heading_path !=
-        tenant_.content->at(of).record.heading_path) {
+    if (!rows_.readable(row)) return false;
+    if (rows_.at(row).record.heading_path != rows_.at(of).record.heading_path) {
       return false;
     }
     const std::uint32_t level = open_parent_of(of);
-    if (level != no_row) return tenant_.content->families.parent_of[row] == level;
+    if (level != no_row) return rows_.parent_of(row) == level;
     if (!asked_rows_.contains(row)) return true;
     return is_permitted(row) && open_parent_of(row) == no_row;
   }
@@ -9667,10 +10884,7 @@ class search_run {
         signals.best_rerank = passage.rerank_score();
       }
     }
-    if (!candidates_.empty()) {
-      signals.agreeing_legs = (candidates_.front().lexical_rank != 0 ? 1U : 0U) +
-                              (candidates_.front().dense_rank != 0 ? 1U : 0U);
-    }
+    if (!candidates_.empty()) signals.agreeing_legs = candidates_.front().lists;
     signals.idf_share = idf_share();
     if (!asked_->sufficient) return {};
     const auto enough = guarded(errc::callback_failed, "search: sufficient",
@@ -9687,18 +10901,13 @@ class search_run {
   /// its children hold; no index knows its own terms.
   [[nodiscard]] double idf_share() const {
     if (candidates_.empty()) return 0;
-    const term_index& index = tenant_.content->terms;
-    const auto holds = [&](std::uint32_t row, const std::string& term) {
-      const auto children = tenant_.content->families.children_of.find(row);
-      if (children == tenant_.content->families.children_of.end()) return index.contains(row, term);
-      return std::any_of(children->second.begin(), children->second.end(),
-                         [&](std::uint32_t child) { return index.contains(child, term); });
-    };
-    const length_statistics corpus = index.statistics(counted_);
     double all = 0;
     double held = 0;
-    for (const std::string& term : terms_) {
-      const double rarity = index.idf(term, counted_, corpus);
+    std::size_t place = 0;
+    const leg_question& main = questions_.front();
+    for (const std::string_view term : distinct(main.terms)) {
+      const std::size_t n = main.counted.chunks_with[place++];
+      const double rarity = from_units(idf_units(main.counted.corpus.chunk_count, n), idf_bits);
       all += rarity;
       const bool found = std::any_of(candidates_.begin(), candidates_.end(),
                                      [&](const candidate& each) { return holds(each.row, term); });
@@ -9707,23 +10916,29 @@ class search_run {
     return all > 0 ? held / all : 0;
   }
 
+  [[nodiscard]] bool holds(std::uint32_t row, std::string_view term) const {
+    const std::vector<std::uint32_t> children = rows_.children_of(row);
+    if (!children.empty()) {
+      return std::any_of(children.begin(), children.end(),
+                         [&](std::uint32_t child) { return holds(child, term); });
+    }
+    const search_part& part = rows_.part_of(row);
+    return part.from->records->terms.contains(row - part.first, term);
+  }
+
   const retriever_core& core_;
   const scope& reader_;
   const embedder& model_;  // of the pinned state
-  tenant_state tenant_;
+  search_rows rows_;
   std::size_t dimension_ = 0;
   gate gate_;
   clock::time_point begin_ = clock::now();
   const query* asked_ = nullptr;
-  row_set readable_;
-  row_set counted_;  // what BM25's statistics are counted over
-  std::vector<std::string> terms_, codes_;
-  std::vector<float> vector_;
+  std::vector<leg_question> questions_;  // the main one first
   bool lexical_on_ = false, dense_on_ = false;
-  std::vector<lexical_hit> lexical_;
-  std::vector<vector_hit> dense_;
-  row_set among_;       // readable_ without what was denied
-  row_set asked_rows_;  // what the permission source was asked about so far
+  std::vector<fused_leg> legs_;        // the lists, in the order of the fusion
+  key_set<std::uint32_t> asked_rows_;  // what the permission source was asked about so far
+  std::size_t lost_ = 0;               // how many of these were denied
   std::unordered_map<std::uint32_t, bool> permitted_;  // by row, since it was asked last
   std::vector<candidate> fused_, candidates_;
   std::vector<parent_fate> fates_;  // by place in fused order
@@ -9825,7 +11040,9 @@ class retriever {
   ///          already is not embedded again, whatever its permissions
   /// errors   stale_revision, duplicate_id, invalid_argument, model_mismatch, dimension_mismatch,
   ///          not_finite, embedder_failed, callback_failed; nothing has changed then
-  /// cost     the new documents' own, and a rebuild of their tenant's indexes
+  /// cost     the new documents' own, a copy of each replaced document's live bits (1 bit a row of
+  ///          its segment), and from time to time a merge, which takes each chunk once per
+  ///          eightfold growth of the tenant
   result<update_report> try_upsert(std::span<const chunked_document> documents) {
     detail::key_set<std::pair<std::string_view, std::string_view>> seen;
     for (const chunked_document& input : documents) {
@@ -9835,7 +11052,7 @@ class retriever {
     }
     for (;;) {  // once more only if another model takes over in the meantime
       const auto base = core_->current();
-      std::vector<detail::stored_document> prepared;
+      std::vector<detail::prepared_document> prepared;
       prepared.reserve(documents.size());
       for (const chunked_document& input : documents) {
         auto one = detail::prepare_document(*core_, base->model->model, input);
@@ -9843,11 +11060,11 @@ class retriever {
         prepared.push_back(std::move(*one));
       }
       update_report report;
-      const auto checked = detail::check_not_stale(*base, prepared);
-      if (!checked) return checked.failure();
+      const auto dropped = detail::drop_unchanged(*base, prepared, report);
+      if (!dropped) return dropped.failure();
       const auto filled = detail::fill_vectors(*core_, *base, prepared, report);
       if (!filled) return filled.failure();
-      const auto published = detail::publish_documents(*core_, base->model, prepared, report);
+      const auto published = detail::publish_documents(*core_, *base, std::move(prepared), report);
       if (!published) return published.failure();
       if (*published == detail::publication::done) return report;
     }
@@ -9867,24 +11084,27 @@ class retriever {
     return try_upsert(std::move(source), std::move(chunks)).value();
   }
 
-  /// Removes a document with all its chunks in one step.
+  /// Removes a document with all its chunks in one step. From then on it is in no answer, count or
+  /// saved file; its memory goes when its segment is merged, see purge, and no snapshot holds it.
   /// errors  not_found: there is no such document
+  /// cost    a copy of its segment's live bits; from time to time a merge
   result<void> try_erase(std::string_view document_id, std::string_view tenant = {}) {
-    const std::lock_guard lock(core_->writer);
-    const auto base = core_->current();
-    auto documents = detail::documents_of(*base, tenant);
-    auto groups = detail::groups_of(*base, tenant);
-    const auto place = documents.find(document_id);
-    if (place == documents.end()) return missing("erase", document_id);
-    for (const detail::stored_chunk& item : place->second->chunks) {
-      core_->migration.erase(
-          search_text(place->second->source, item.record, core_->options.search_text));
+    {
+      const std::lock_guard lock(core_->writer);
+      const auto base = core_->current();
+      const detail::tenant_state* own = base->find(tenant);
+      const auto place = own == nullptr ? std::nullopt : own->find_document(document_id);
+      if (!place) return missing("erase", document_id);
+      const detail::segment_records& records = *own->segments[place->segment].records;
+      const detail::stored_document& stored = *records.documents[place->number];
+      for (const detail::stored_chunk& item : stored.chunks) {
+        core_->migration.erase(search_text(stored.source, item.record, core_->options.search_text));
+      }
+      detail::tenant_edit edit(own);
+      edit.edit(place->segment).kill(place->number);
+      publish(*base, tenant, edit.finish());
     }
-    documents.erase(place);
-    groups.erase(groups.find(document_id));
-    auto content = detail::build_content(core_->options, documents, base->dimension);
-    if (!content) return content.failure();
-    publish(*base, tenant, {*content, detail::build_access(**content, std::move(groups))});
+    detail::merge_due(*core_, tenant);
     return {};
   }
   void erase(std::string_view document_id, std::string_view tenant = {}) {
@@ -9893,6 +11113,7 @@ class retriever {
 
   /// Changes who may read a document. Nothing is embedded or analysed again; chunks with narrower
   /// groups of their own keep what both lists allow.
+  /// cost    a copy of its segment's access table, 4 bytes a row; no user code runs
   /// errors  not_found; invalid_argument: an empty string among the groups
   result<void> try_set_access(std::string_view document_id, std::vector<std::string> groups,
                               std::string_view tenant = {}) {
@@ -9903,17 +11124,31 @@ class retriever {
     }
     const std::lock_guard lock(core_->writer);
     const auto base = core_->current();
-    auto all = detail::groups_of(*base, tenant);
-    const auto place = all.find(document_id);
-    if (place == all.end()) return missing("set_access", document_id);
-    place->second = std::move(groups);
-    const auto& content = base->tenants.find(tenant)->second.content;
-    publish(*base, tenant, {content, detail::build_access(*content, std::move(all))});
+    const detail::tenant_state* own = base->find(tenant);
+    const auto place = own == nullptr ? std::nullopt : own->find_document(document_id);
+    if (!place) return missing("set_access", document_id);
+    detail::tenant_edit edit(own);
+    edit.edit(place->segment).set_groups(place->number, detail::sorted_groups(std::move(groups)));
+    publish(*base, tenant, edit.finish());
     return {};
   }
   void set_access(std::string_view document_id, std::vector<std::string> groups,
                   std::string_view tenant = {}) {
     try_set_access(document_id, std::move(groups), tenant).value();
+  }
+
+  /// Merges now: what was erased or replaced leaves the memory, unless a snapshot still holds it,
+  /// and each tenant has one segment. Searches and updates go on meanwhile. cost    every chunk of
+  /// each tenant with more than one segment, or with erased chunks, once
+  void purge() {
+    const std::lock_guard lock(core_->merging);
+    const auto state = core_->current();
+    for (const auto& [tenant, own] : state->tenants) {
+      const bool has_dead =
+          own->segments.front().live->row_count != own->segments.front().records->rows.size();
+      if (own->segments.size() == 1 && !has_dead) continue;
+      static_cast<void>(detail::merge_parts(*core_, tenant, own->segments, state->dimension));
+    }
   }
 
   /// Changes to another embedding model. Vectors of all stored chunks are made beside the old ones,
@@ -9928,7 +11163,7 @@ class retriever {
   ///          change that is running already; embedder_failed, dimension_mismatch, not_finite, or
   ///          what `next` returns. The old model stays then, and finished vectors are kept for the
   ///          next attempt with the same tag
-  /// cost     one embedding of each distinct input, and a rebuild of all indexes
+  /// cost     one embedding of each distinct input, and a new vector index for each segment
   result<migration_report> try_migrate(const embedder& next) {
     if (const auto checked = detail::check_embedder(next); !checked) return checked.failure();
     const auto base = core_->current();
@@ -9992,7 +11227,7 @@ class retriever {
   void publish(const detail::index_state& base, std::string_view tenant,
                detail::tenant_state state) {
     auto next = std::make_shared<detail::index_state>(base);
-    next->tenants.insert_or_assign(std::string(tenant), std::move(state));
+    next->put(tenant, std::move(state));
     ++next->number;
     core_->publish(std::move(next));
   }
@@ -11526,11 +12761,10 @@ inline void choose_cheapest(ablation_report& report, const ablation_options& opt
 // =================================================================================================
 // 16. Persistence: an index as bytes, and back
 //
-// In   a retriever.      Out   bytes in a stream, the same on every platform; from them a
-// retriever.
+// In   a retriever.      Out   bytes, the same on every platform; from them a retriever.
 //
-//   magic, version, number of sections, hash of the table
-//   table     for each section: kind, tenant, offset, length, hash
+//   magic, version, number of sections, length of the table, hash of all before the sections
+//   table     for each section: kind, tenant, length, hash
 //   sections  tags once; then documents, postings, vectors and, if it has them, IVF lists of each
 //             tenant
 //
@@ -11538,7 +12772,8 @@ inline void choose_cheapest(ablation_report& report, const ablation_options& opt
 // Postings and IVF lists are stored, not made again. What is read is believed only after the hash
 // of its section was compared; every count is held against the bytes that are left before anything
 // is allocated for it, and every number against what it points to: also a file with right hashes
-// may be hostile.
+// may be hostile. A tenant is written as one segment (14) of what lives, whatever its updates were:
+// equal content gives equal bytes.
 //
 // Source   the hash is FNV-1a, 64 bits (14): it shows damage, it does not prove who wrote the file.
 // =================================================================================================
@@ -11553,7 +12788,7 @@ struct load_options {
 namespace detail {
 
 inline constexpr std::string_view file_magic{"RAGRTRV\x1A\r\n\0\n", 12};  // shows text-mode damage
-inline constexpr std::uint32_t file_version = 1;
+inline constexpr std::uint32_t file_version = 2;
 
 /// Puts numbers and texts into bytes.
 class byte_writer {
@@ -11672,7 +12907,6 @@ struct file_tags {
   std::uint64_t dimension = 0;
   std::uint64_t state = 0;
   std::uint8_t similarity = 0;
-  double k1 = 0, b = 0;
   bool with_title = false, with_ancestors = false;
 
   [[nodiscard]] static file_tags of(const retriever_options& options, const index_state& state) {
@@ -11686,8 +12920,6 @@ struct file_tags {
     tags.dimension = state.dimension;
     tags.state = state.number;
     tags.similarity = options.similarity == metric::cosine ? 0 : 1;
-    tags.k1 = options.bm25.k1;
-    tags.b = options.bm25.b;
     tags.with_title = options.search_text.title;
     tags.with_ancestors = options.search_text.ancestors;
     return tags;
@@ -11700,8 +12932,6 @@ struct file_tags {
     out.put_u64(dimension);
     out.put_u64(state);
     out.put_u8(similarity);
-    out.put_double(k1);
-    out.put_double(b);
     out.put_u8(with_title ? 1 : 0);
     out.put_u8(with_ancestors ? 1 : 0);
   }
@@ -11710,8 +12940,6 @@ struct file_tags {
     dimension = in.take_size();
     state = in.take_u64();
     similarity = in.take_u8();
-    k1 = in.take_double();
-    b = in.take_double();
     with_title = in.take_flag();
     with_ancestors = in.take_flag();
     if (similarity > 1) in.fail();
@@ -11757,10 +12985,10 @@ inline void write_metadata(byte_writer& out, const document& source) {
   out.put_size(source.metadata.size());
   for (const auto& [key, value] : source.metadata) {
     out.put_text(key);
-    out.put_u8(static_cast<std::uint8_t>(value.index()));
-    if (const auto* text = std::get_if<std::string>(&value)) out.put_text(*text);
-    if (const auto* number = std::get_if<double>(&value)) out.put_double(*number);
-    if (const auto* texts = std::get_if<std::vector<std::string>>(&value)) out.put_texts(*texts);
+    out.put_u8(static_cast<std::uint8_t>(value.type()));
+    if (value.type() == metadata_value::kind::text) out.put_text(value.text());
+    if (value.type() == metadata_value::kind::number) out.put_double(value.number());
+    if (value.type() == metadata_value::kind::texts) out.put_texts(value.texts());
   }
 }
 
@@ -11807,7 +13035,6 @@ inline void write_chunk(byte_writer& out, const stored_chunk& item) {
     out.put_text(code.value);
     out.put_u8(code.in_heading ? 1 : 0);
   }
-  out.put_u8(item.supplied ? 1 : 0);
   out.put_u64(item.input_hash);
 }
 
@@ -11834,35 +13061,35 @@ inline void write_chunk(byte_writer& out, const stored_chunk& item) {
     std::string value = in.take_text();
     item.codes.push_back({std::move(value), {}, in.take_flag()});
   }
-  item.supplied = in.take_flag();
   item.input_hash = in.take_u64();
   return item;
 }
 
-/// A tenant's documents in byte order of their ids, with the groups that may read each now.
-[[nodiscard]] inline std::string write_documents(const tenant_state& state) {
+/// A segment's documents in byte order of their ids, with the groups that may read each now.
+[[nodiscard]] inline std::string write_documents(const segment& whole) {
   byte_writer out;
-  out.put_size(state.content->documents.size());
-  for (const auto& stored : state.content->documents) {
-    const document& source = stored->source;
+  out.put_size(whole.records->documents.size());
+  for (std::uint32_t place = 0; place < whole.records->documents.size(); ++place) {
+    const stored_document& stored = *whole.records->documents[place];
+    const document& source = stored.source;
     out.put_text(source.id);
     out.put_text(source.title);
     out.put_text(source.text);
     out.put_texts(source.allowed_groups);
     out.put_u64(source.revision);
     write_metadata(out, source);
-    out.put_texts(state.access->groups_of_document.find(source.id)->second);
-    out.put_size(stored->chunks.size());
-    for (const stored_chunk& item : stored->chunks) write_chunk(out, item);
+    out.put_texts(whole.access->groups_of_document(place));
+    out.put_size(stored.chunks.size());
+    for (const stored_chunk& item : stored.chunks) write_chunk(out, item);
   }
   return out.bytes();
 }
 
-/// The terms in byte order with their postings; rows are those of the tenant's content.
-[[nodiscard]] inline std::string write_postings(const tenant_content& content) {
+/// The terms in byte order with their postings; rows are those of the segment.
+[[nodiscard]] inline std::string write_postings(const term_index& terms) {
   byte_writer lists;
   std::size_t count = 0;
-  content.terms.for_each_list([&](std::string_view term, auto postings) {
+  terms.for_each_list([&](std::string_view term, auto postings) {
     ++count;
     lists.put_text(term);
     lists.put_size(postings.size());
@@ -11872,24 +13099,24 @@ inline void write_chunk(byte_writer& out, const stored_chunk& item) {
     }
   });
   byte_writer out;
-  out.put_size(content.rows.size());
-  for (std::uint32_t row = 0; row < content.rows.size(); ++row) {
-    out.put_u32(content.terms.length(row));
-  }
+  out.put_size(terms.size());
+  for (std::uint32_t row = 0; row < terms.size(); ++row) out.put_u32(terms.length(row));
   out.put_size(count);
   out.put_raw(lists.bytes());
   return out.bytes();
 }
 
-/// One flag for each row, then the vectors of those that have one, as they came in.
-[[nodiscard]] inline std::string write_vectors(const tenant_content& content) {
+/// For each row 0 (no vector), 1 (embedded) or 2 (supplied), then the vectors of those that have
+/// one, as they are compared.
+[[nodiscard]] inline std::string write_vectors(const segment_vectors& vectors) {
   byte_writer out;
-  out.put_size(content.rows.size());
-  for (std::uint32_t row = 0; row < content.rows.size(); ++row) {
-    out.put_u8(content.at(row).vector.empty() ? 0 : 1);
+  const auto count = static_cast<std::uint32_t>(vectors.rows.size());
+  out.put_size(count);
+  for (std::uint32_t row = 0; row < count; ++row) {
+    out.put_u8(!vectors.rows.has_vector(row) ? 0 : vectors.supplied.contains(row) ? 2 : 1);
   }
-  for (std::uint32_t row = 0; row < content.rows.size(); ++row) {
-    for (const float value : content.at(row).vector) out.put_float(value);
+  for (std::uint32_t row = 0; row < count; ++row) {
+    for (const float value : vectors.rows.row(row)) out.put_float(value);
   }
   return out.bytes();
 }
@@ -11934,11 +13161,13 @@ struct index_file {
     file_tags::of(source.core_->options, *state).write(tags);
     sections.push_back({{1, {}, {}}, tags.bytes()});
     for (const auto& [tenant, each] : state->tenants) {
-      sections.push_back({{2, tenant, {}}, write_documents(each)});
-      sections.push_back({{3, tenant, {}}, write_postings(*each.content)});
-      sections.push_back({{4, tenant, {}}, write_vectors(*each.content)});
-      if (!each.content->lists) continue;
-      sections.push_back({{5, tenant, {}}, write_lists(*each.content->lists)});
+      const auto whole = in_one_segment(source.core_->options, *each, state->dimension);
+      if (!whole) return whole.failure();
+      sections.push_back({{2, tenant, {}}, write_documents(*whole)});
+      sections.push_back({{3, tenant, {}}, write_postings(whole->records->terms)});
+      sections.push_back({{4, tenant, {}}, write_vectors(*whole->vectors)});
+      if (!whole->vectors->lists) continue;
+      sections.push_back({{5, tenant, {}}, write_lists(*whole->vectors->lists)});
     }
     byte_writer table;
     for (const auto& [entry, bytes] : sections) {
@@ -11962,6 +13191,16 @@ struct index_file {
     out.flush();
     if (!out) return error(errc::write_failed, "save: the stream did not take the whole index");
     return {};
+  }
+
+  /// What lives of a tenant, whatever its updates were: equal content gives equal bytes.
+  [[nodiscard]] static result<segment> in_one_segment(const retriever_options& options,
+                                                      const tenant_state& tenant,
+                                                      std::size_t dimension) {
+    const segment& first = tenant.segments.front();
+    const bool whole = first.live->document_count == first.records->documents.size();
+    if (tenant.segments.size() == 1 && whole) return first;
+    return merge_segments(options, tenant.segments, dimension);
   }
 
   [[nodiscard]] static error damaged(const std::string& what) {
@@ -12010,13 +13249,19 @@ struct index_file {
     return entries;
   }
 
-  [[nodiscard]] static result<std::vector<stored_document>> read_documents(const file_entry& entry,
-                                                                           group_map& groups) {
+  /// The documents of a tenant, and the groups that may read each.
+  struct tenant_documents {
+    std::vector<prepared_document> prepared;
+    std::vector<std::vector<std::string>> groups;
+  };
+
+  [[nodiscard]] static result<tenant_documents> read_documents(const file_entry& entry) {
     byte_reader in(entry.bytes);
-    std::vector<stored_document> documents;
+    tenant_documents documents;
+    key_set<std::string> ids;
     for (std::size_t left = in.take_count(1); left > 0 && in.good(); --left) {
-      stored_document stored;
-      document& source = stored.source;
+      prepared_document next;
+      document& source = next.stored.source;
       source.id = in.take_text();
       source.title = in.take_text();
       source.text = in.take_text();
@@ -12024,45 +13269,48 @@ struct index_file {
       source.allowed_groups = in.take_texts();
       source.revision = in.take_u64();
       read_metadata(in, source);
-      if (!groups.emplace(source.id, in.take_texts()).second) in.fail();
+      if (!ids.insert(source.id)) in.fail();
+      documents.groups.push_back(in.take_texts());
       std::vector<chunk> records;
       for (std::size_t chunks = in.take_count(1); chunks > 0 && in.good(); --chunks) {
-        stored.chunks.push_back(read_chunk(in, source));
-        records.push_back(stored.chunks.back().record);
+        next.stored.chunks.push_back(read_chunk(in, source));
+        records.push_back(next.stored.chunks.back().record);
       }
       if (!in.good()) break;
       if (const auto checked = check_document(source, records); !checked) {
         return damaged(checked.failure().message());
       }
-      number_lines(stored);
-      documents.push_back(std::move(stored));
+      number_lines(next.stored);
+      next.chunks.resize(records.size());
+      documents.prepared.push_back(std::move(next));
     }
     if (!in.finished()) return damaged("the documents do not fill their section");
     return documents;
   }
 
   struct row_item {
-    stored_chunk* chunk = nullptr;
+    std::string_view id;
+    prepared_chunk* chunk = nullptr;
     std::size_t most_terms = 0;  // more than its text can have
   };
 
   /// The chunks of all documents in the order of rows.
-  [[nodiscard]] static std::vector<row_item> rows_of(std::span<stored_document> documents) {
+  [[nodiscard]] static std::vector<row_item> rows_of(std::span<prepared_document> documents) {
     std::vector<row_item> rows;
-    for (stored_document& stored : documents) {
-      for (stored_chunk& item : stored.chunks) {
+    for (prepared_document& each : documents) {
+      for (std::size_t i = 0; i < each.chunks.size(); ++i) {
+        const chunk& record = each.stored.chunks[i].record;
         const std::string text =
-            search_text(stored.source, item.record, {.title = true, .ancestors = true});
-        rows.push_back({&item, 2 * text.size()});  // ICU gives pairs of characters, and words
+            search_text(each.stored.source, record, {.title = true, .ancestors = true});
+        // ICU gives pairs of characters, and words
+        rows.push_back({record.id, &each.chunks[i], 2 * text.size()});
       }
     }
-    std::sort(rows.begin(), rows.end(), [](const row_item& a, const row_item& b) {
-      return a.chunk->record.id < b.chunk->record.id;
-    });
+    std::sort(rows.begin(), rows.end(),
+              [](const row_item& a, const row_item& b) { return a.id < b.id; });
     return rows;
   }
 
-  /// The term index, and the terms of each chunk from it.
   [[nodiscard]] static result<term_index> read_postings(const file_entry& entry,
                                                         const bm25_options& options,
                                                         std::span<const row_item> rows) {
@@ -12084,9 +13332,6 @@ struct index_file {
         each.count = in.take_u32();
         if (each.row >= rows.size()) return damaged("a posting names a row that does not exist");
         sums[each.row] += each.count;
-        if (sums[each.row] > lengths[each.row]) return damaged("a posting counts too much");
-        std::vector<std::string>& terms = rows[each.row].chunk->terms;
-        terms.insert(terms.end(), each.count, term);
       }
       if (!in.good() || !index.add_list(term, std::move(list))) {
         return damaged("a posting list is not one");
@@ -12104,16 +13349,22 @@ struct index_file {
     byte_reader in(entry.bytes);
     const std::size_t count = in.take_count(1);
     if (count != rows.size()) return damaged("vectors and documents do not agree");
-    std::vector<bool> has_vector(count);
-    for (std::size_t row = 0; row < count; ++row) has_vector[row] = in.take_flag();
+    std::vector<std::uint8_t> kinds(count);
+    for (std::uint8_t& kind : kinds) {
+      kind = in.take_u8();
+      if (kind > 2) return damaged("a row has an unknown kind of vector");
+    }
     for (std::size_t row = 0; row < count && in.good(); ++row) {
-      if (!has_vector[row]) continue;
+      if (kinds[row] == 0) continue;
       const std::string_view bytes =
           dimension > entry.bytes.size() / 4 ? std::string_view() : in.take_view(dimension * 4);
       if (bytes.empty()) return damaged("the vectors do not fill their section");
       byte_reader numbers(bytes);
-      rows[row].chunk->vector.resize(dimension);
-      for (float& value : rows[row].chunk->vector) value = numbers.take_float();
+      prepared_chunk& own = *rows[row].chunk;
+      own.supplied = kinds[row] == 2;
+      own.as_compared = true;
+      own.vector.resize(dimension);
+      for (float& value : own.vector) value = numbers.take_float();
     }
     if (!in.finished()) return damaged("the vectors do not fill their section");
     return {};
@@ -12157,10 +13408,9 @@ struct index_file {
                                                         std::span<const file_entry> sections,
                                                         std::size_t dimension, bool rebuild,
                                                         bool analyse) {
-    group_map groups;
-    auto documents = read_documents(sections[0], groups);
+    auto documents = read_documents(sections[0]);
     if (!documents) return documents.failure();
-    const std::vector<row_item> rows = rows_of(*documents);
+    const std::vector<row_item> rows = rows_of(documents->prepared);
     auto terms = read_postings(sections[1], core.options.bm25, rows);
     if (!terms) return terms.failure();
     if (const auto read = read_vectors(sections[2], dimension, rows); !read) return read.failure();
@@ -12171,35 +13421,33 @@ struct index_file {
       ready.lists = std::move(*lists);
     }
     if (analyse) {
-      if (const auto made = analyse_again(core, *documents); !made) return made.failure();
+      const auto made = analyse_again(core, documents->prepared);
+      if (!made) return made.failure();
     } else {
       ready.terms = std::move(*terms);
     }
-    document_map map;
-    for (stored_document& stored : *documents) {
-      std::string id = stored.source.id;
-      map.emplace(std::move(id), std::make_shared<const stored_document>(std::move(stored)));
-    }
-    auto content = build_content(core.options, map, dimension, std::move(ready));
-    if (!content) return damaged(content.failure().message());
-    return tenant_state{*content, build_access(**content, std::move(groups))};
+    auto whole = build_segment(core.options, std::move(documents->prepared),
+                               std::move(documents->groups), dimension, std::move(ready));
+    if (!whole) return damaged(whole.failure().message());
+    tenant_state state;
+    state.segments.push_back(std::move(*whole));
+    return state;
   }
 
   [[nodiscard]] static result<void> analyse_again(const retriever_core& core,
-                                                  std::span<stored_document> documents) {
-    for (stored_document& stored : documents) {
-      chunked_document input{stored.source, {}};
-      for (const stored_chunk& item : stored.chunks) {
+                                                  std::span<prepared_document> documents) {
+    for (prepared_document& each : documents) {
+      chunked_document input{each.stored.source, {}};
+      for (const stored_chunk& item : each.stored.chunks) {
         input.chunks.push_back(item.record);
         input.chunks.back().identifiers = item.brought;
       }
       auto fresh = prepare_document(core, core.current()->model->model, input);
       if (!fresh) return fresh.failure();
-      for (std::size_t i = 0; i < stored.chunks.size(); ++i) {
-        fresh->chunks[i].vector = std::move(stored.chunks[i].vector);
-        fresh->chunks[i].supplied = stored.chunks[i].supplied;
+      for (std::size_t i = 0; i < each.chunks.size(); ++i) {
+        each.chunks[i].terms = std::move(fresh->chunks[i].terms);
       }
-      stored = std::move(*fresh);
+      each.stored = std::move(fresh->stored);
     }
     return {};
   }
@@ -12243,9 +13491,8 @@ struct index_file {
       rest = rest.subspan(parts.size());
       auto each = read_tenant(core, parts, state->dimension, how.rebuild, !same);
       if (!each) return each.failure();
-      if (!state->tenants.emplace(parts[0].tenant, std::move(*each)).second) {
-        return damaged("a tenant stands there twice");
-      }
+      if (state->find(parts[0].tenant) != nullptr) return damaged("a tenant stands there twice");
+      state->put(parts[0].tenant, std::move(*each));
     }
     core.publish(std::move(state));
     return made;
@@ -12256,6 +13503,8 @@ struct index_file {
 
 /// Writes the present state of a retriever: documents, chunks, postings, codes, vectors, IVF
 /// lists, access records. What was erased before is not in it. The stream must be binary.
+/// Each tenant is written as purge would leave it, so that with IVF, whose lists belong to a
+/// segment, what is missed may be something else after loading.
 ///
 /// errors   write_failed
 /// cost     O(bytes written); they are held in memory once

@@ -1351,6 +1351,85 @@ TEST_CASE("article, updates: a permission change reaches the records, the embedd
   CHECK(desk.embedded.size() == embedded);
 }
 
+inline std::string dense_ids(const rag::retriever& retriever, const rag::scope& reader) {
+  return ids_of(
+      retriever
+          .search({.text = question(), .mode = rag::search_mode::dense, .per_document = 5}, reader)
+          .passages);
+}
+
+/// The question as another model embeds it.
+inline rag::query embedded_by(const std::string& name) {
+  const std::string text = question();
+  const std::string_view one[] = {text};
+  const auto vectors = real_model(name).embed(one, rag::text_role::question).value();
+  return {.text = text, .vector = rag::embedding{name, vectors.at(0)}};
+}
+
+TEST_CASE(
+    "article, updates: another model's vectors are refused until all is rebuilt and switched") {
+  // MiniLM and E5 both give 384 numbers: only the tag tells them apart.
+  const std::string old_name = "minilm-l6-v2";
+  const std::string new_name = "e5-small-q4";
+  REQUIRE(real_model(old_name).dimension == real_model(new_name).dimension);
+  assistant desk(real_model(old_name));
+  const rag::scope ana = desk.scope("ana");
+  const auto refused = [&](const rag::result<rag::answer>& outcome) {
+    return !outcome.ok() && outcome.failure().code() == rag::errc::model_mismatch;
+  };
+  const std::string by_old = "E42 E43 R E41 G";
+  const std::string by_new = "E42 R G E43 E41";
+  CHECK(dense_ids(desk.retriever, ana) == by_old);
+
+  // Neither the question side nor one page may go first.
+  CHECK(refused(desk.retriever.try_search(embedded_by(new_name), ana)));
+  rag::document page_2 = page("checkout-failures.md");
+  page_2.revision = 2;
+  auto chunks = cut(page_2);
+  chunks.at(0).vector = embedded_by(new_name).vector;
+  const auto page_first = desk.retriever.try_upsert(page_2, chunks);
+  REQUIRE_FALSE(page_first.ok());
+  CHECK(page_first.failure().code() == rag::errc::model_mismatch);
+  CHECK(dense_ids(desk.retriever, ana) == by_old);
+
+  // A rebuild that stops halfway switches nothing.
+  std::size_t inputs = 0;
+  std::size_t most = 3;
+  rag::embedder next = real_model(new_name);
+  next.batch_size = 1;
+  next.embed = [&, whole = next.embed](
+                   std::span<const std::string_view> texts,
+                   rag::text_role role) -> rag::result<std::vector<std::vector<float>>> {
+    if (role == rag::text_role::document) {
+      CHECK(dense_ids(desk.retriever, ana) == by_old);  // searches go on in the old space
+      if (inputs == most) return rag::error(rag::errc::embedder_failed, "the new model is away");
+      ++inputs;
+    }
+    return whole(texts, role);
+  };
+  CHECK_FALSE(desk.retriever.try_migrate(next).ok());
+  CHECK(inputs == 3);
+  CHECK(dense_ids(desk.retriever, ana) == by_old);
+  CHECK(refused(desk.retriever.try_search(embedded_by(new_name), ana)));
+  CHECK(desk.retriever.try_search(embedded_by(old_name), ana).ok());
+
+  // The whole space is built, and then both sides change at once.
+  most = 100;
+  const rag::snapshot before = desk.retriever.snapshot();
+  const rag::migration_report report = desk.retriever.migrate(next);
+  CHECK(report.chunks == 5);
+  CHECK(report.reused == 3);  // of the first attempt
+  CHECK(report.embedded == 2);
+  CHECK(inputs == 5);
+  CHECK(dense_ids(desk.retriever, ana) == by_new);
+  CHECK(refused(desk.retriever.try_search(embedded_by(old_name), ana)));
+  CHECK(desk.retriever.try_search(embedded_by(new_name), ana).ok());
+  CHECK(before.try_search(embedded_by(old_name), ana).ok());
+  CHECK(lexical_ids(desk, "rotated") == "E42 R");  // words and permissions are not touched
+  CHECK(ids_of(desk.ask("sam", {.text = question(), .per_document = 5}).passages).find('R') ==
+        std::string::npos);
+}
+
 // ---- Searching a larger collection --------------------------------------------------------------
 
 TEST_CASE("article, exact search: the question is compared with every eligible vector") {

@@ -1,7 +1,8 @@
 // The article's two further ways to chunk, claim by claim in its order: semantic chunks, and small
 // chunks that stand for a larger section. Its tables of sentences and distances were pictures: the
 // sentences here are the five of the error page, and the drawn distances are ours (0.18, 0.62,
-// 0.21, 0.57), chosen so that its result at 0.35 follows.
+// 0.21, 0.57), chosen so that its result at 0.35 follows. The pages grow, change and are searched
+// as in tests/article.cpp.
 
 #include <doctest/doctest.h>
 
@@ -17,6 +18,8 @@
 #include <string_view>
 #include <utility>
 #include <vector>
+
+#include "fakes.hpp"
 
 namespace article_chunking_test {
 
@@ -149,7 +152,60 @@ inline rag::document grown_page() {
       "\n"
       "## Warnings\n"
       "Do not disable the gateway before replacing the credential.\n";
+  page.title = "Reconnect a payment gateway";
+  page.allowed_groups = {"support", "payments-ops"};
+  page.revision = 1;
   return page;
+}
+
+/// The two other pages, and the grown one as parent and children, with what was embedded of them.
+/// Of the grown page `before_begin` is the group of its first section, if it has one of its own.
+struct help_desk {
+  rag::access_directory people;
+  fakes::letter_model model;
+  rag::retriever retriever{
+      {.embed = model.embedder(), .permissions = &people, .identifiers = {"PAY-###"}}};
+
+  help_desk() {
+    people.set_groups({.user = "ana"}, {"payments-ops"});
+    people.set_groups({.user = "sam"}, {"support"});
+    for (const char* id : {"gateway-errors.md", "checkout-failures.md"}) {
+      std::ifstream file(std::string(RAG_RETRIEVE_DATA_DIR) + "/pay042/" + id, std::ios::binary);
+      REQUIRE(file.good());
+      rag::document page{.id = id, .allowed_groups = {"support", "payments-ops"}, .revision = 1};
+      page.text.assign(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
+      retriever.upsert(page, rag::chunk_structure(page, {.max_heading_level = 2}));
+    }
+  }
+  help_desk(const help_desk&) = delete;
+  help_desk& operator=(const help_desk&) = delete;
+
+  rag::answer ask(const std::string& user, std::string text, bool collapse = true) const {
+    rag::query asked{.text = std::move(text), .mode = rag::search_mode::lexical, .explain = true};
+    asked.collapse_parents = collapse;
+    return retriever.search(asked, retriever.scope_for({.user = user}));
+  }
+};
+
+/// The passages of the grown page, as ids without the page's own.
+inline strings of_grown_page(const rag::answer& found) {
+  strings out;
+  for (const rag::permitted_passage& passage : found.passages) {
+    if (passage.document_id() != "reconnect-gateway.md") continue;
+    out.push_back(passage.id().substr(passage.id().find('#')));
+  }
+  return out;
+}
+
+constexpr const char* procedure = "#reconnect-a-payment-gateway";
+constexpr const char* how_to_replace = "How do I replace the stored credential in Settings?";
+
+/// Parent and children of the grown page; its first section for `groups` alone.
+inline std::vector<rag::chunk> with_first_section_for(const rag::document& page, strings groups) {
+  std::vector<rag::chunk> made = rag::chunk_parent_child(page);
+  REQUIRE(made.at(1).heading == "Before you begin");
+  made[1].allowed_groups = std::move(groups);
+  return made;
 }
 
 }  // namespace article_chunking_test
@@ -230,6 +286,27 @@ TEST_CASE("article, semantic: the work at ingest is one embedded window for each
   }
 }
 
+TEST_CASE("article, semantic: at ingest windows are embedded and then chunks, headings need none") {
+  const rag::document headed = [] {
+    rag::document page = five_sentences();
+    page.id = "with-headings";
+    page.text = "## One\n\n" + page.text;  // one section of five sentences
+    return page;
+  }();
+  for (const bool semantic : {true, false}) {
+    drawn_model model;
+    rag::retriever retriever({.embed = model.embedder()});
+    const rag::document page = semantic ? five_sentences() : headed;
+    const auto chunks = semantic ? rag::chunk_semantic(page, {.embed = model.embedder(),
+                                                              .threshold_kind = kind::absolute})
+                                 : rag::chunk_structure(page);
+    CHECK(model.inputs == (semantic ? 5 : 0));
+    const rag::update_report report = retriever.upsert(page, chunks);
+    CHECK(report.embedded == chunks.size());
+    CHECK(model.inputs == (semantic ? 5 + 3 : 1));
+  }
+}
+
 TEST_CASE("article, semantic: with real models 0.35 cuts everywhere or nowhere") {
   struct row {
     const char* model;
@@ -274,6 +351,27 @@ TEST_CASE("article, semantic: with real models 0.35 cuts everywhere or nowhere")
   }
 }
 
+TEST_CASE("article, semantic: no threshold gives a real model the article's cut") {
+  for (const char* name : {"minilm-l6-v2", "mpnet-base-v2", "e5-small-q4"}) {
+    const json file = stored_model(name);
+    for (const std::size_t window : {0U, 1U}) {
+      std::size_t before = 1;
+      std::size_t most = 0;
+      for (int hundredths = 100; hundredths >= 0; --hundredths) {
+        const auto found = rag::semantic_cuts(five_sentences(), {.embed = real_model(file),
+                                                                 .window = window,
+                                                                 .threshold_kind = kind::absolute,
+                                                                 .threshold = hundredths / 100.0});
+        CHECK(cut_of(found) != "S1+S2 | S3+S4 | S5");
+        CHECK(found.chunks.size() >= before);  // falling thresholds, so at least as many cuts
+        before = found.chunks.size();
+        most = (std::max)(most, before);
+      }
+      CHECK(most == 5);
+    }
+  }
+}
+
 TEST_CASE("article, parent and child: the grown page is one parent with a child for each section") {
   const rag::document page = grown_page();
   const std::vector<rag::chunk> made = rag::chunk_parent_child(page);
@@ -311,4 +409,149 @@ TEST_CASE("article, parent and child: ids stay connected when a section changes"
     CHECK(after[i].id == before[i].id);
     CHECK(after[i].parent_id == before[i].parent_id);
   }
+}
+
+TEST_CASE("article, parent and child: one match returns the whole procedure, and once") {
+  help_desk desk;
+  const rag::document page = grown_page();
+  const auto chunks = rag::chunk_parent_child(page);
+  desk.model.texts.clear();
+  desk.retriever.upsert(page, chunks);
+  // The children are embedded and searched, the parent is stored.
+  CHECK(desk.model.texts.size() == 4);
+  for (const std::string& text : desk.model.texts) {
+    CHECK(text.find("# Reconnect") == std::string::npos);
+  }
+
+  // One child matches: "Settings" stands in "Replace the credential" alone.
+  rag::answer found = desk.ask("ana", "Settings");
+  REQUIRE(found.passages.size() == 1);
+  CHECK(found.passages[0].id() == page.id + procedure);
+  CHECK(found.passages[0].children() == strings{page.id + "#replace-the-credential"});
+  CHECK(found.passages[0].text() == page.text.substr(0, page.text.size() - 1));
+  for (const char* part :
+       {"workspace admin", "Settings >", "Verify connection", "Do not disable"}) {
+    CHECK(found.passages[0].text().find(part) != std::string_view::npos);
+  }
+  found = desk.ask("ana", "Settings", false);
+  CHECK(of_grown_page(found) == strings{"#replace-the-credential"});
+  CHECK(found.passages.at(0).text().find("workspace admin") == std::string_view::npos);
+
+  // Three match, and still it is returned once, at the place of the best.
+  found = desk.ask("ana", how_to_replace, false);
+  const strings children = of_grown_page(found);
+  CHECK(children.size() == 2);  // of one page, by the cap
+  REQUIRE_FALSE(children.empty());
+  CHECK(children[0] == "#replace-the-credential");
+  const std::string best = found.passages.at(0).id();
+  found = desk.ask("ana", how_to_replace);
+  CHECK(of_grown_page(found) == strings{procedure});
+  REQUIRE_FALSE(found.passages.empty());
+  CHECK(best == page.id + "#replace-the-credential");
+  CHECK(found.passages[0].id() == page.id + procedure);
+  CHECK(found.passages[0].lexical_rank() == 1);
+  CHECK(found.passages[0].children().size() == 4);  // "the" is in all of them
+  for (const rag::drop& each : found.trace.dropped) {
+    if (each.stage == rag::drop_stage::parent) CHECK(each.reason.find("its parent") == 0);
+  }
+}
+
+TEST_CASE("article, parent and child: a parent too large for the request leaves the child") {
+  help_desk desk;
+  const rag::document page = grown_page();
+  desk.retriever.upsert(page, rag::chunk_parent_child(page));
+  rag::query asked{.text = "Settings", .mode = rag::search_mode::lexical};
+  const std::size_t whole = desk.ask("ana", "Settings").passages.at(0).token_count();
+  for (const std::size_t budget : {whole, whole - 1}) {
+    asked.token_budget = budget;
+    const auto found = desk.retriever.search(asked, desk.retriever.scope_for({.user = "ana"}));
+    CHECK(of_grown_page(found) == strings{budget == whole ? procedure : "#replace-the-credential"});
+  }
+}
+
+TEST_CASE(
+    "article, parent and child: a child's permission does not open restricted text beside it") {
+  help_desk desk;
+  const rag::document page = grown_page();
+  desk.retriever.upsert(page, with_first_section_for(page, {"payments-ops"}));
+  const strings parent{page.id + procedure};
+  for (const char* user : {"ana", "sam"}) {
+    CAPTURE(user);
+    const bool may = std::string_view(user) == "ana";
+    const rag::answer found = desk.ask(user, how_to_replace);
+    CHECK(of_grown_page(found).front() == (may ? procedure : "#replace-the-credential"));
+    std::string handed_out;
+    for (const rag::permitted_passage& each : found.passages) handed_out += each.text();
+    CHECK((handed_out.find("workspace admin") != std::string::npos) == may);
+    const rag::scope reader = desk.retriever.scope_for({.user = user});
+    CHECK(desk.retriever.fetch(parent, reader).size() == (may ? 1 : 0));
+    CHECK(desk.ask(user, "workspace admin").passages.empty() == !may);
+    CHECK((fakes::everything(found).find(procedure) != std::string::npos) == may);
+  }
+
+  // A parent that says it is wider than its children is refused.
+  auto chunks = with_first_section_for(page, {"payments-ops"});
+  chunks[0].allowed_groups = page.allowed_groups;
+  const auto wide = desk.retriever.try_upsert(page, chunks);
+  REQUIRE_FALSE(wide.ok());
+  CHECK(wide.failure().code() == rag::errc::invalid_argument);
+
+  // A child that is narrowed later takes the parent with it, and opening it gives it back.
+  rag::document next = page;
+  next.revision = 2;
+  desk.retriever.upsert(next, rag::chunk_parent_child(next));
+  CHECK(of_grown_page(desk.ask("sam", how_to_replace)) == strings{procedure});
+  next.revision = 3;
+  const auto report = desk.retriever.upsert(next, with_first_section_for(next, {"payments-ops"}));
+  CHECK(report.embedded == 0);
+  CHECK(of_grown_page(desk.ask("sam", how_to_replace)).front() == "#replace-the-credential");
+}
+
+TEST_CASE("article, parent and child: after an update the match leads to the new procedure") {
+  help_desk desk;
+  rag::document page = grown_page();
+  desk.retriever.upsert(page, rag::chunk_parent_child(page));
+  const rag::snapshot before = desk.retriever.snapshot();
+  const auto family_of = [&](std::vector<rag::permitted_passage> passages) {
+    strings out;
+    for (const auto& each : passages) out.push_back(each.id() + " < " + each.parent_id());
+    return out;
+  };
+  const rag::scope ana = desk.retriever.scope_for({.user = "ana"});
+  strings wanted;
+  for (const rag::chunk& each : rag::chunk_parent_child(page)) wanted.push_back(each.id);
+  const strings family = family_of(desk.retriever.fetch(wanted, ana));
+  REQUIRE(family.size() == 5);
+
+  page.text.insert(page.text.find("Choose Verify"), "Wait a minute. ");
+  page.revision = 2;
+  desk.model.texts.clear();
+  const rag::update_report report = desk.retriever.upsert(page, rag::chunk_parent_child(page));
+  CHECK(report.embedded == 1);
+  CHECK(report.reused == 3);
+  REQUIRE(desk.model.texts.size() == 1);
+  CHECK(desk.model.texts[0].starts_with("Verify the repair"));
+
+  CHECK(family_of(desk.retriever.fetch(wanted, ana)) == family);
+  for (const char* text : {"Settings", "minute"}) {  // an old child and the changed one
+    const rag::answer found = desk.ask("ana", text);
+    REQUIRE(of_grown_page(found) == strings{procedure});
+    CHECK(found.passages[0].revision() == 2);
+    CHECK(found.passages[0].text().find("Wait a minute.") != std::string_view::npos);
+  }
+  // Who asked before sees the old child and the old parent together.
+  const rag::answer old = before.search({.text = "Settings"}, ana);
+  REQUIRE_FALSE(of_grown_page(old).empty());
+  CHECK(old.passages[0].text().find("Wait a minute.") == std::string_view::npos);
+  CHECK(before.search({.text = "minute", .mode = rag::search_mode::lexical}, ana).passages.empty());
+
+  // A section that is gone takes its child with it; the others keep their parent.
+  page.text.erase(page.text.find("## Verify"),
+                  page.text.find("## Warnings") - page.text.find("## Verify"));
+  page.revision = 3;
+  desk.retriever.upsert(page, rag::chunk_parent_child(page));
+  CHECK(desk.ask("ana", "minute").passages.empty());
+  CHECK(family_of(desk.retriever.fetch(wanted, ana)) ==
+        strings{family[0], family[1], family[2], family[4]});
+  CHECK(desk.ask("ana", "Settings").passages.at(0).text().find("Verify") == std::string_view::npos);
 }

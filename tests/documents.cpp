@@ -117,10 +117,10 @@ TEST_CASE("documents: a heading without a body is searched alone, and any bytes 
 
 TEST_CASE("documents: metadata holds text, numbers and lists of text") {
   rag::document source = gateway_page();
-  source.metadata["product"] = std::string("gateway");
-  source.metadata["year"] = 2024.0;
+  source.metadata["product"] = "gateway";
+  source.metadata["year"] = 2024;
   source.metadata["tags"] = std::vector<std::string>{"error", "checkout"};
-  CHECK(std::get<std::string>(source.metadata.at("product")) == "gateway");
-  CHECK(std::get<double>(source.metadata.at("year")) == doctest::Approx(2024.0));
-  CHECK(std::get<std::vector<std::string>>(source.metadata.at("tags")).size() == 2);
+  CHECK(source.metadata.at("product").text() == "gateway");
+  CHECK(source.metadata.at("year").number() == doctest::Approx(2024.0));
+  CHECK(source.metadata.at("tags").texts().size() == 2);
 }

@@ -6,12 +6,13 @@ Means over the questions with a relevant judgement; one without results counts 0
 of the file's ranks. Prints one measure a line with 17 digits.
 """
 import math
+import pathlib
 import sys
 
 
 def read_qrels(path):
     judged = {}
-    for line in open(path, encoding="utf-8"):
+    for line in pathlib.Path(path).read_text(encoding="utf-8").splitlines():
         fields = line.split()
         if fields:
             judged.setdefault(fields[0], {})[fields[-2]] = int(fields[-1])
@@ -20,7 +21,7 @@ def read_qrels(path):
 
 def read_run(path):
     lists = {}
-    for line in open(path, encoding="utf-8"):
+    for line in pathlib.Path(path).read_text(encoding="utf-8").splitlines():
         fields = line.split()
         if fields:
             lists.setdefault(fields[0], []).append((int(fields[3]), fields[2]))
@@ -42,14 +43,21 @@ def measures(ranked, judged, k):
     }
 
 
-def main():
-    run, qrels = read_run(sys.argv[1]), read_qrels(sys.argv[2])
-    k = int(sys.argv[3]) if len(sys.argv) > 3 else 10
+def means(run_path, qrels_path, k):
+    run, qrels = read_run(run_path), read_qrels(qrels_path)
     counted = [q for q in qrels if any(r > 0 for r in qrels[q].values())]
     rows = [measures(list(dict.fromkeys(run.get(q, []))), qrels[q], k) for q in counted]
-    print("questions", len(rows), "k", k)
-    for name in rows[0]:
-        print(name, repr(math.fsum(row[name] for row in rows) / len(rows)))
+    return {"questions": len(rows)} | {
+        name: math.fsum(row[name] for row in rows) / len(rows) for name in rows[0]
+    }
+
+
+def main():
+    k = int(sys.argv[3]) if len(sys.argv) > 3 else 10
+    found = means(sys.argv[1], sys.argv[2], k)
+    print("questions", found.pop("questions"), "k", k)
+    for name, value in found.items():
+        print(name, repr(value))
 
 
 if __name__ == "__main__":

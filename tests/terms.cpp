@@ -387,7 +387,8 @@ TEST_CASE("terms: scores do not depend on the order of chunks, of terms, or of t
   const strings question{"w0", "w3", "w17", "w2"};
   const rag::row_set all = rag::row_set::all(40);
   std::vector<std::uint64_t> units(40, 0);
-  for (const auto& hit : index_of(chunks).score_all(question, all, all)) units[hit.row] = hit.units;
+  for (const auto& hit : index_of(chunks).search(question, chunks.size(), all, all))
+    units[hit.row] = hit.units;
 
   for (int round = 0; round < 20; ++round) {
     std::vector<std::size_t> place(40);
@@ -401,7 +402,7 @@ TEST_CASE("terms: scores do not depend on the order of chunks, of terms, or of t
     }
     strings turned = question;
     std::rotate(turned.begin(), turned.begin() + round % 4, turned.end());
-    const auto hits = shuffled.score_all(turned, all, all);
+    const auto hits = shuffled.search(turned, 40, all, all);
     for (const rag::lexical_hit& hit : hits) CHECK(hit.units == units[place[hit.row]]);
     CHECK(static_cast<std::size_t>(std::count_if(
               units.begin(), units.end(), [](std::uint64_t u) { return u != 0; })) == hits.size());
@@ -416,7 +417,7 @@ TEST_CASE("terms: explain gives the score of search, term by term") {
     const rag::term_index index = index_of(chunks);
     const rag::row_set readable = random_rows(random, size, 80);
     const strings question = random_question(random);
-    for (const rag::lexical_hit& hit : index.score_all(question, readable, readable)) {
+    for (const rag::lexical_hit& hit : index.search(question, size, readable, readable)) {
       const rag::score_explanation why = index.explain(hit.row, question, readable);
       CHECK(why.chunk_count == readable.count());
       CHECK(why.length == chunks[hit.row].size());

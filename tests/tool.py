@@ -7,6 +7,7 @@ import json
 import math
 import os
 import pathlib
+import random
 import signal
 import struct
 import subprocess
@@ -14,6 +15,8 @@ import sys
 import tempfile
 import time
 import unittest
+
+import measures
 
 RAG = ""
 CLOSED = ("rag: nothing found: nothing is indexed that group {} may read; --group and --tenant "
@@ -754,6 +757,65 @@ class Runs(Indexed):
             err = self.refused(1, "run", self.index_path, "--queries", bad, "-o", self.run_path)
             self.assertTrue(err.startswith(bad + ":2: "), err)
         self.assertEqual(pathlib.Path(self.run_path).read_bytes(), before)
+
+
+class IndependentMeasures(Indexed):
+    """What `rag eval` says equals what measures.py computes without the header, to 1e-9."""
+
+    def compare(self, run, qrels, k):
+        status, out, err = rag("eval", run, "--qrels", qrels, "--k", str(k), "--json")
+        self.assertEqual(status, 0, err)
+        found = json.loads(out)
+        wanted = measures.means(run, qrels, k)
+        self.assertEqual(found["queries"], wanted["questions"])
+        for name in ("ndcg", "map", "mrr", "precision", "recall"):
+            self.assertLessEqual(abs(found[name] - wanted[name]), 1e-9, (run, k, name))
+        return found
+
+    def test_made_runs_with_grades(self):
+        dice = random.Random(7)
+        for world in range(20):
+            run, qrels = [], []
+            for query in range(dice.randrange(1, 30)):
+                ids = [f"d{i}" for i in range(dice.randrange(1, 60))]
+                listed = dice.sample(ids, dice.randrange(len(ids)))
+                score = 100.0
+                for rank, i in enumerate(listed, 1):
+                    score -= dice.choice((0, 0.5, 3))  # ties, too
+                    run.append(f"{query} Q0 {i} {rank} {score} t\n")
+                for i in dice.sample(ids, dice.randrange(1, len(ids) + 1)):
+                    qrels.append(f"{query}\t{i}\t{dice.randrange(-1, 5)}\n")
+            run.append("9999 Q0 d0 1 1 t\n")  # a query that nobody judged
+            qrels.append("8888\td0\t2\n")  # and one without a result
+            for lines in (run, qrels):
+                dice.shuffle(lines)
+            paths = self.write("made.run", "".join(run)), self.write("made.tsv", "".join(qrels))
+            for k in (1, 10, 100):
+                self.compare(*paths, k)
+
+    @unittest.skipUnless(os.environ.get("RAG_RETRIEVE_DATASETS"),
+                         "RAG_RETRIEVE_DATASETS is not set")
+    def test_judged_collections(self):
+        sets = pathlib.Path(os.environ["RAG_RETRIEVE_DATASETS"])
+        run = str(self.folder / "a.run")
+        for name, dense in (("adi", 0.4975), ("med", 0.7875), ("cranfield", 0.3817)):
+            folder = str(sets / name)
+            status, out, err = rag("index", folder + "/docs.jsonl", "-o", self.index_path,
+                                   "--chunker", "whole", "--embeddings",
+                                   folder + "/minilm-docs.f32")
+            self.assertEqual(status, 0, err)
+            for mode in ("lexical", "dense", "hybrid"):
+                vectors = ["--embeddings", folder + "/minilm-queries.f32"]
+                done = rag("run", self.index_path, "--queries", folder + "/queries.jsonl", "--mode",
+                           mode, "--by", "document", "-o", run,
+                           *(vectors if mode != "lexical" else []))
+                self.assertEqual(done[0], 0, done[2])
+                found = self.compare(run, folder + "/qrels.tsv", 10)
+                if mode == "dense":  # as the set's README says of exact search over its vectors
+                    self.assertLess(abs(found["ndcg"] - dense), 0.00005)
+        published = self.compare(str(sets / "cacm" / "run-anserini-bm25.txt"),
+                                 str(sets / "cacm" / "qrels-as-published.tsv"), 30)
+        self.assertEqual(round(published["precision"], 4), 0.1942)
 
 
 if __name__ == "__main__":

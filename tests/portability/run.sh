@@ -101,8 +101,22 @@ else
   skip 7 "silent under the strict set, libc++" "clang with libc++"
 fi
 absent 8 "no C string or file calls" '\b(fopen|getenv|strcpy|strncpy|sprintf|localtime)\b' "$code"
-silent 9 "compiles without exceptions and RTTI" \
+silent 9 "compiles without exceptions and RTTI: $clang" \
   $clang $W -fno-exceptions -fno-rtti $alone
+silent 9 "compiles without exceptions and RTTI: $gcc" $gcc $W -fno-exceptions -fno-rtti $alone
+if echo '#include <unicode/utypes.h>' | $gcc -fsyntax-only -x c++ - 2>/dev/null; then
+  silent 9 "compiles without exceptions and RTTI, with ICU" \
+    $gcc $W -fno-exceptions -fno-rtti -DRAG_RETRIEVE_USE_ICU=1 $alone
+else
+  skip 9 "compiles without exceptions and RTTI, with ICU" "libicu-dev"
+fi
+for compiler in $gcc $clang; do
+  for mode in "-fno-exceptions -fno-rtti" "-fexceptions"; do
+    if ! found $compiler; then skip 9 "damaged index files: $mode" "$compiler"; continue; fi
+    works 9 "damaged index files: $compiler $mode" \
+      "$compiler $(echo $W) -O1 $mode -I . $here/damaged.cpp -o '$work/damaged' && '$work/damaged'"
+  done
+done
 works 9 "one throw and one try" \
   "test \$(grep -cE '^ *throw ' $H) = 1 && test \$(grep -cE '\\btry \\{' $H) = 1"
 absent 9 "no dynamic_cast, no typeid" 'dynamic_cast|typeid' "$code"
