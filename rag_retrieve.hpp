@@ -89,6 +89,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <bit>
 #include <chrono>
 #include <cmath>
 #include <condition_variable>
@@ -368,6 +369,27 @@ void keep_best(std::vector<Item>& items, std::size_t count, const Order& ranks_b
   std::sort(items.begin(), items.end(), ranks_before);
 }
 
+/// Takes sorted items into a sorted list that keeps its first `count`, at least 1. Cost: O(count),
+/// and O(log of the items) if none of them gets in.
+template <class Item, class Order>
+void take_best(std::vector<Item>& best, std::vector<Item> items, std::size_t count,
+               const Order& ranks_before) {
+  auto end = items.end();
+  if (best.size() == count) {
+    end = std::partition_point(items.begin(), end,
+                               [&](const Item& each) { return ranks_before(each, best.back()); });
+  }
+  if (end == items.begin()) return;
+  std::vector<Item> merged;
+  merged.reserve(best.size() + items.size());
+  std::merge(best.begin(), best.end(), items.begin(), end, std::back_inserter(merged),
+             ranks_before);
+  if (merged.size() > count) {
+    merged.erase(merged.begin() + static_cast<std::ptrdiff_t>(count), merged.end());
+  }
+  best = std::move(merged);
+}
+
 }  // namespace detail
 
 /// A set of rows (0 to size - 1): which chunks of an index a search may look at.
@@ -379,7 +401,8 @@ class row_set {
   /// Every row of it.
   [[nodiscard]] static row_set all(std::size_t size) {
     row_set rows(size);
-    for (std::size_t row = 0; row < size; ++row) rows.insert(row);
+    for (std::uint64_t& word : rows.words_) word = ~std::uint64_t{0};
+    if (size % 64 != 0) rows.words_.back() = (std::uint64_t{1} << (size % 64)) - 1;
     return rows;
   }
 
@@ -400,9 +423,7 @@ class row_set {
   /// How many rows are in the set. Cost: O(size / 64).
   [[nodiscard]] std::size_t count() const {
     std::size_t sum = 0;
-    for (std::uint64_t word : words_) {
-      for (; word != 0; word &= word - 1) ++sum;
-    }
+    for (const std::uint64_t word : words_) sum += static_cast<std::size_t>(std::popcount(word));
     return sum;
   }
 
@@ -3043,7 +3064,7 @@ class gate {
 
   /// Asks about all of `chunks` in one call; what earlier calls said of them is forgotten.
   /// `records(i)` tells the groups that may read chunks[i] by the newest published records;
-  /// nothing: erased.
+  /// nothing: erased. It is called after the source has answered.
   /// returns  one yes or no each. A failure of the source is a no for all, and noted.
   template <class Records>
   std::vector<bool> ask(std::span<const chunk_key> chunks, const Records& records) {
@@ -6009,6 +6030,101 @@ struct text_hash {
 template <class Value>
 using text_map = std::unordered_map<std::string, Value, text_hash, std::equal_to<>>;
 
+/// Numbers texts 0, 1, 2 ... as they come. All of it lies in three blocks of memory: a map would
+/// take about 100 bytes more for each text, and free them one by one.
+class text_numbers {
+ public:
+  [[nodiscard]] std::size_t size() const noexcept { return entries_.size(); }
+
+  /// The number of a text; no_row: none.
+  [[nodiscard]] std::uint32_t find(std::string_view text) const {
+    return slots_.empty() ? no_row : slots_[slot_of(text, text_hash{}(text))];
+  }
+  /// The same; a text without a number gets the next one.
+  std::uint32_t add(std::string_view text) { return add(text, text_hash{}(text)); }
+  std::uint32_t add_from(const text_numbers& other, std::uint32_t number) {
+    return add(other.text(number), other.entries_[number].hash);
+  }
+
+  [[nodiscard]] std::string_view text(std::uint32_t number) const {
+    const std::size_t begin = entries_[number].begin;
+    const std::size_t end = number + 1 < size() ? entries_[number + 1].begin : bytes_.size();
+    return std::string_view(bytes_).substr(begin, end - begin);
+  }
+
+ private:
+  struct entry {
+    std::size_t begin = 0;  // in bytes_; it ends where the next one begins
+    std::size_t hash = 0;
+  };
+
+  std::uint32_t add(std::string_view text, std::size_t hash) {
+    if (slots_.size() < 2 * (size() + 1)) grow();
+    std::uint32_t& number = slots_[slot_of(text, hash)];
+    if (number == no_row) {
+      number = static_cast<std::uint32_t>(size());
+      entries_.push_back({bytes_.size(), hash});
+      bytes_ += text;
+    }
+    return number;
+  }
+
+  /// Where the text's number stands, or else belongs: the first free slot from that of its hash on.
+  [[nodiscard]] std::size_t slot_of(std::string_view wanted, std::size_t hash) const {
+    std::size_t slot = hash & (slots_.size() - 1);
+    for (; slots_[slot] != no_row; slot = (slot + 1) & (slots_.size() - 1)) {
+      if (entries_[slots_[slot]].hash == hash && text(slots_[slot]) == wanted) break;
+    }
+    return slot;
+  }
+
+  void grow() {
+    slots_.assign((std::max)(2 * slots_.size(), std::size_t{16}), no_row);
+    for (std::uint32_t number = 0; number < size(); ++number) {
+      std::size_t slot = entries_[number].hash & (slots_.size() - 1);
+      while (slots_[slot] != no_row) slot = (slot + 1) & (slots_.size() - 1);
+      slots_[slot] = number;
+    }
+  }
+
+  std::string bytes_;                 // all texts, one after the other
+  std::vector<entry> entries_;        // by number
+  std::vector<std::uint32_t> slots_;  // numbers, and no_row; a power of two, at most half full
+};
+
+/// Merges sorted runs that stand one after the other into one.
+///
+/// begins  of each run, rising, the first is 0; used up
+/// spare   memory, to be reused from call to call
+/// cost    O(items x log runs)
+template <class Item, class Order>
+void merge_runs(std::span<Item> items, std::vector<std::size_t>& begins, std::vector<Item>& spare,
+                const Order& before) {
+  if (begins.size() < 2) return;
+  if (spare.size() < items.size()) spare.resize(items.size());
+  std::span<Item> from = items;
+  std::span<Item> to = std::span(spare).first(items.size());
+  const auto at = [](std::span<Item> in, std::size_t place) {
+    return in.begin() + static_cast<std::ptrdiff_t>(place);
+  };
+  while (begins.size() > 1) {
+    std::size_t kept = 0;
+    for (std::size_t run = 0; run < begins.size(); run += 2) {
+      const auto begin_of = [&](std::size_t which) {
+        return which < begins.size() ? begins[which] : items.size();
+      };
+      const std::size_t first = begins[run];
+      const std::size_t middle = begin_of(run + 1);
+      std::merge(at(from, first), at(from, middle), at(from, middle), at(from, begin_of(run + 2)),
+                 at(to, first), before);
+      begins[kept++] = first;
+    }
+    begins.resize(kept);
+    std::swap(from, to);
+  }
+  if (from.data() != items.data()) std::copy(from.begin(), from.end(), items.begin());
+}
+
 }  // namespace detail
 
 /// One row of a lexical result.
@@ -6084,8 +6200,8 @@ class term_index {
     const auto row = static_cast<std::uint32_t>(lengths_.size());
     for (const std::string& term : terms) {
       posting_list& list = list_to_extend(term);
-      if (list.empty() || list.back().row != row) list.push_back({row, 0});
-      ++list.back().count;
+      if (list.count == 0 || in(list).back().row != row) append(list, {row, 0});
+      ++postings_[list.begin + list.count - 1].count;
     }
     lengths_.push_back(static_cast<std::uint32_t>(terms.size()));
     return row;
@@ -6101,10 +6217,11 @@ class term_index {
   /// std::span<const posting>). Cost: O(postings + terms log terms).
   template <class Visit>
   void for_each_list(Visit&& visit) const {
-    std::vector<const typename decltype(lists_)::value_type*> lists;
-    for (const auto& list : lists_) lists.push_back(&list);
-    std::sort(lists.begin(), lists.end(), [](auto* a, auto* b) { return a->first < b->first; });
-    for (const auto* list : lists) visit(std::string_view(list->first), std::span(list->second));
+    std::vector<std::uint32_t> order(lists_.size());
+    for (std::uint32_t i = 0; i < order.size(); ++i) order[i] = i;
+    std::sort(order.begin(), order.end(),
+              [this](std::uint32_t a, std::uint32_t b) { return terms_.text(a) < terms_.text(b); });
+    for (const std::uint32_t each : order) visit(terms_.text(each), in(lists_[each]));
   }
 
   /// Adds rows at once, from whole posting lists: the lengths of the rows, then each list. True if
@@ -6112,12 +6229,31 @@ class term_index {
   void add_lengths(std::span<const std::uint32_t> lengths) {
     lengths_.insert(lengths_.end(), lengths.begin(), lengths.end());
   }
-  [[nodiscard]] bool add_list(std::string_view term, std::vector<posting> list) {
+  [[nodiscard]] bool add_list(std::string_view term, std::span<const posting> list) {
     for (std::size_t i = 0; i < list.size(); ++i) {
       if (list[i].count == 0 || list[i].row >= size()) return false;
       if (i > 0 && list[i].row <= list[i - 1].row) return false;
     }
-    return !list.empty() && lists_.emplace(std::string(term), std::move(list)).second;
+    if (list.empty() || !find(term).empty()) return false;
+    list_to_extend(term) = {postings_.size(), list.size(), list.size()};
+    postings_.insert(postings_.end(), list.begin(), list.end());
+    return true;
+  }
+
+  /// Gives back the memory that growing lists hold to spare. Cost: O(postings).
+  void tighten() {
+    std::size_t sum = 0;
+    for (const posting_list& list : lists_) sum += list.count;
+    std::vector<posting> tight;
+    tight.reserve(sum);
+    for (posting_list& list : lists_) {
+      const std::span<const posting> own = in(list);
+      list = {tight.size(), list.count, list.count};
+      tight.insert(tight.end(), own.begin(), own.end());
+    }
+    postings_ = std::move(tight);
+    lists_.shrink_to_fit();
+    lengths_.shrink_to_fit();
   }
 
   [[nodiscard]] std::size_t size() const noexcept { return lengths_.size(); }
@@ -6133,26 +6269,24 @@ class term_index {
     term_index out;
     out.options_ = options;
     out.lengths_.resize(size);
+    std::vector<std::vector<std::uint32_t>> new_lists;  // of each list of a part; no_row: none left
     for (std::size_t i = 0; i < parts.size(); ++i) {
       const std::vector<std::uint32_t>& new_row = new_rows[i];
       for (std::size_t row = 0; row < new_row.size(); ++row) {
         if (new_row[row] != detail::no_row) out.lengths_[new_row[row]] = parts[i]->lengths_[row];
       }
-      for (const auto& [term, list] : parts[i]->lists_) {
-        posting_list* into = nullptr;  // a term that has no row left gets no list
-        for (const posting& p : list) {
-          if (new_row[p.row] == detail::no_row) continue;
-          if (into == nullptr) into = &out.list_to_extend(term);
-          into->push_back({new_row[p.row], p.count});
-        }
-      }
+      new_lists.push_back(out.make_room_for(*parts[i], new_row));
     }
-    const auto by_row = [](const posting& a, const posting& b) { return a.row < b.row; };
-    for (auto& [term, list] : out.lists_) {
-      if (!std::is_sorted(list.begin(), list.end(), by_row)) {
-        std::sort(list.begin(), list.end(), by_row);
-      }
+    std::size_t end = 0;
+    for (posting_list& list : out.lists_) {
+      list.begin = end;
+      end += list.room;
     }
+    out.postings_.resize(end);
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      out.append_from(*parts[i], new_rows[i], new_lists[i]);
+    }
+    out.sort_lists();
     return out;
   }
 
@@ -6190,10 +6324,9 @@ class term_index {
     std::size_t place = 0;
     for (const std::string_view term : detail::distinct(terms)) {  // each term of the question ...
       const std::size_t n = counted.chunks_with[place++];
-      const posting_list* list = find(term);
-      if (list == nullptr || n == 0) continue;  // ... that a counted chunk holds
+      if (n == 0) continue;  // ... that a counted chunk holds
       const std::uint64_t idf = detail::idf_units(counted.corpus.chunk_count, n);
-      for (const posting& p : *list) {
+      for (const posting& p : find(term)) {
         if (!among.contains(p.row)) continue;
         units[p.row] += detail::term_value(idf, weight_units(p, average));
         found.insert(p.row);
@@ -6233,8 +6366,7 @@ class term_index {
     std::size_t place = 0;
     for (const std::string_view term : detail::distinct(terms)) {
       const std::size_t n = counted.chunks_with[place++];
-      const posting_list* list = find(term);
-      const std::size_t tf = list == nullptr ? 0 : count_in(*list, row);
+      const std::size_t tf = count_in(find(term), row);
       const std::uint64_t idf = detail::idf_units(out.chunk_count, n);
       const std::uint64_t weight =
           tf == 0 ? 0 : weight_units({row, static_cast<std::uint32_t>(tf)}, out.average_length);
@@ -6267,49 +6399,119 @@ class term_index {
                               detail::idf_bits);
   }
 
-  /// Visits the postings of a term, rows rising: visit(posting). Cost: O(its postings).
-  template <class Visit>
-  void for_each_posting(std::string_view term, Visit&& visit) const {
-    const posting_list* list = find(term);
-    if (list == nullptr) return;
-    for (const posting& p : *list) visit(p);
+  /// The number of a term, below the number of distinct terms; nothing: no row holds it.
+  [[nodiscard]] std::optional<std::uint32_t> number_of(std::string_view term) const {
+    const std::uint32_t number = terms_.find(term);
+    return number == detail::no_row ? std::nullopt : std::optional(number);
   }
-
+  /// The postings of a term by its number, rows rising.
+  [[nodiscard]] std::span<const posting> postings(std::uint32_t number) const {
+    return in(lists_[number]);
+  }
   /// True if the row holds the term. Cost: O(log of the term's postings).
+  [[nodiscard]] bool contains(std::uint32_t row, std::uint32_t number) const {
+    return count_in(postings(number), row) != 0;
+  }
   [[nodiscard]] bool contains(std::uint32_t row, std::string_view term) const {
-    const posting_list* list = find(term);
-    return list != nullptr && count_in(*list, row) != 0;
+    return count_in(find(term), row) != 0;
   }
 
   /// The posting list of a term without its counts: the rows that hold it, in order.
   [[nodiscard]] std::vector<std::uint32_t> rows_with(std::string_view term) const {
     std::vector<std::uint32_t> rows;
-    if (const posting_list* list = find(term)) {
-      for (const posting& p : *list) rows.push_back(p.row);
-    }
+    for (const posting& p : find(term)) rows.push_back(p.row);
     return rows;
   }
 
  private:
-  using posting_list = std::vector<posting>;  // rows rise
+  /// A list's place in postings_; rows rise.
+  struct posting_list {
+    std::size_t begin = 0;
+    std::size_t count = 0;
+    std::size_t room = 0;  // at least count
+  };
 
-  [[nodiscard]] posting_list& list_to_extend(std::string_view term) {
-    if (const auto at = lists_.find(term); at != lists_.end()) return at->second;
-    return lists_.emplace(std::string(term), posting_list()).first->second;
+  [[nodiscard]] std::span<const posting> in(const posting_list& list) const {
+    return std::span(postings_).subspan(list.begin, list.count);
+  }
+  [[nodiscard]] std::span<const posting> find(std::string_view term) const {
+    const std::uint32_t number = terms_.find(term);
+    return number == detail::no_row ? std::span<const posting>() : in(lists_[number]);
   }
 
-  [[nodiscard]] const posting_list* find(std::string_view term) const {
-    const auto at = lists_.find(term);
-    return at == lists_.end() ? nullptr : &at->second;
+  [[nodiscard]] posting_list& list_to_extend(std::string_view term) {
+    return list_of(terms_.add(term));
+  }
+  [[nodiscard]] posting_list& list_of(std::uint32_t number) {
+    if (number == lists_.size()) lists_.emplace_back();
+    return lists_[number];
+  }
+
+  /// A full list moves to the end, with twice the room.
+  void append(posting_list& list, posting last) {
+    if (list.count == list.room) {
+      const posting_list old = list;
+      list = {postings_.size(), old.count, (std::max)(2 * old.room, std::size_t{1})};
+      postings_.resize(list.begin + list.room);
+      std::copy_n(postings_.begin() + static_cast<std::ptrdiff_t>(old.begin), old.count,
+                  postings_.begin() + static_cast<std::ptrdiff_t>(list.begin));
+    }
+    postings_[list.begin + list.count++] = last;
+  }
+
+  // ---- merging ----
+
+  /// Makes room in the lists for what is left of a part's. A term without a row left gets no list.
+  /// returns  the number here of each of its lists
+  [[nodiscard]] std::vector<std::uint32_t> make_room_for(
+      const term_index& part, const std::vector<std::uint32_t>& new_row) {
+    std::vector<std::uint32_t> numbers(part.lists_.size(), detail::no_row);
+    for (std::uint32_t i = 0; i < numbers.size(); ++i) {
+      std::size_t left = 0;
+      for (const posting& p : part.in(part.lists_[i])) {
+        left += new_row[p.row] != detail::no_row ? 1U : 0U;
+      }
+      if (left == 0) continue;
+      numbers[i] = terms_.add_from(part.terms_, i);
+      list_of(numbers[i]).room += left;
+    }
+    return numbers;
+  }
+
+  void append_from(const term_index& part, const std::vector<std::uint32_t>& new_row,
+                   const std::vector<std::uint32_t>& numbers) {
+    for (std::uint32_t i = 0; i < numbers.size(); ++i) {
+      if (numbers[i] == detail::no_row) continue;
+      posting_list& list = lists_[numbers[i]];
+      for (const posting& p : part.in(part.lists_[i])) {
+        if (new_row[p.row] == detail::no_row) continue;
+        postings_[list.begin + list.count++] = {new_row[p.row], p.count};
+      }
+    }
+  }
+
+  /// Brings lists that consist of several parts' into order.
+  void sort_lists() {
+    std::vector<std::size_t> begins;
+    std::vector<posting> spare;
+    for (const posting_list& list : lists_) {
+      const std::span<posting> own = std::span(postings_).subspan(list.begin, list.count);
+      begins.assign(1, 0);
+      for (std::size_t i = 1; i < own.size(); ++i) {
+        if (own[i].row < own[i - 1].row) begins.push_back(i);
+      }
+      detail::merge_runs(own, begins, spare,
+                         [](const posting& a, const posting& b) { return a.row < b.row; });
+    }
   }
 
   [[nodiscard]] std::size_t count_readable(std::string_view term, const row_set& readable) const {
     std::size_t n = 0;
-    for_each_posting(term, [&](const posting& p) { n += readable.contains(p.row) ? 1U : 0U; });
+    for (const posting& p : find(term)) n += readable.contains(p.row) ? 1U : 0U;
     return n;
   }
 
-  [[nodiscard]] static std::size_t count_in(const posting_list& list, std::uint32_t row) {
+  [[nodiscard]] static std::size_t count_in(std::span<const posting> list, std::uint32_t row) {
     const auto at =
         std::lower_bound(list.begin(), list.end(), row,
                          [](const posting& p, std::uint32_t wanted) { return p.row < wanted; });
@@ -6322,7 +6524,9 @@ class term_index {
   }
 
   bm25_options options_;
-  detail::text_map<posting_list> lists_;
+  detail::text_numbers terms_;
+  std::vector<posting_list> lists_;     // by number of the term
+  std::vector<posting> postings_;       // of all lists
   std::vector<std::uint32_t> lengths_;  // in terms, by row
 };
 
@@ -8166,10 +8370,54 @@ struct segment_vectors {
   row_set supplied;                // they came with their chunks
 };
 
+/// What BM25 counts over some classes of a segment, as far as somebody asked for it. Of one state:
+/// the newest that was asked about, known by the number of changes before it.
+class class_sums {
+ public:
+  static constexpr std::size_t capacity = 4096;  // terms
+
+  [[nodiscard]] std::optional<length_statistics> corpus(std::size_t changes) const {
+    const std::lock_guard lock(mutex_);
+    return changes == changes_ ? corpus_ : std::nullopt;
+  }
+  [[nodiscard]] std::optional<std::size_t> n(std::uint32_t term, std::size_t changes) const {
+    const std::lock_guard lock(mutex_);
+    const auto found = changes == changes_ ? n_.find(term) : n_.end();
+    return found == n_.end() ? std::optional<std::size_t>() : found->second;
+  }
+  void set_corpus(const length_statistics& corpus, std::size_t changes) {
+    const std::lock_guard lock(mutex_);
+    if (go_to(changes)) corpus_ = corpus;
+  }
+  void set_n(std::uint32_t term, std::size_t n, std::size_t changes) {
+    const std::lock_guard lock(mutex_);
+    if (!go_to(changes)) return;
+    if (n_.size() == capacity) n_.clear();
+    n_.insert_or_assign(term, n);
+  }
+
+ private:
+  /// False for a state that is not the newest.
+  [[nodiscard]] bool go_to(std::size_t changes) {
+    if (changes > changes_) {
+      n_.clear();
+      corpus_.reset();
+      changes_ = changes;
+    }
+    return changes == changes_;
+  }
+
+  mutable std::mutex mutex_;
+  std::size_t changes_ = 0;
+  std::optional<length_statistics> corpus_;
+  std::unordered_map<std::uint32_t, std::size_t> n_;  // by number of the term in the segment
+};
+
 /// What one list of groups opens of a segment.
 struct open_rows {
   std::vector<bool> classes;
   row_set rows;
+  mutable class_sums sums;
 };
 
 /// Remembers what the latest scopes open. The lists of groups are the key, so that scopes of equal
@@ -8240,11 +8488,13 @@ struct class_change {
 };
 
 /// In how many chunks of each class a term stands: counted in the postings when it is first asked
-/// for, and from then on kept up to date by the log of what died or changed its class. Shared by
-/// all states of a segment; the newest state's numbers are kept. No more entries than postings.
+/// for, and from then on kept up to date by the log of what died or changed its class, unless
+/// counting again is less work. Shared by all states of a segment; the newest state's numbers are
+/// kept.
 class class_counts {
  public:
   using counts = std::vector<std::pair<std::uint32_t, std::uint32_t>>;  // class and n, by class
+  class_sums of_all;                                                    // over every class
 
   /// Adds to the log of the state with `known` entries; what a failed update left there goes.
   /// returns  the entries of the next state
@@ -8255,29 +8505,32 @@ class class_counts {
     return log_.size();
   }
 
-  /// The numbers of a term in one state. Cost: O(its postings) at first, then O(classes of it), and
-  /// a look-up for each new entry of the log.
-  [[nodiscard]] std::shared_ptr<const counts> of(std::string_view term,
-                                                 const segment_records& records,
+  /// The numbers of a term in one state. Cost: O(its postings) at first, then O(classes of it) and
+  /// a look-up for each new entry of the log, but never more than O(its postings).
+  ///
+  /// term  its number in the segment
+  [[nodiscard]] std::shared_ptr<const counts> of(std::uint32_t term, const segment_records& records,
                                                  const segment_access& access,
                                                  const segment_live& live) {
+    // To find a row in the list costs as much as to read some of it.
+    const std::size_t most_changes = records.terms.postings(term).size() / 16;
     entry known;
     std::vector<class_change> missed;
     {
       const std::lock_guard lock(mutex_);
       if (const auto found = entries_.find(term); found != entries_.end()) known = found->second;
       if (known.numbers && known.changes == live.changes) return known.numbers;
-      if (known.numbers && known.changes < live.changes) {
+      if (known.changes < live.changes && live.changes - known.changes <= most_changes) {
         missed.assign(log_.begin() + static_cast<std::ptrdiff_t>(known.changes),
                       log_.begin() + static_cast<std::ptrdiff_t>(live.changes));
       }
     }
     auto numbers = std::make_shared<const counts>(
-        missed.empty() ? count(term, records, access, live)
-                       : changed(term, records, *known.numbers, missed));
+        known.numbers && !missed.empty() ? changed(term, records, *known.numbers, missed)
+                                         : count(term, records, access, live));
     if (known.changes > live.changes) return numbers;  // of a state that is not the newest
     const std::lock_guard lock(mutex_);
-    auto [place, is_new] = entries_.try_emplace(std::string(term));
+    auto [place, is_new] = entries_.try_emplace(term);
     if (is_new || place->second.changes < live.changes) {
       place->second = {numbers, live.changes};
     }
@@ -8290,18 +8543,20 @@ class class_counts {
     std::size_t changes = 0;
   };
 
-  [[nodiscard]] static counts count(std::string_view term, const segment_records& records,
+  [[nodiscard]] static counts count(std::uint32_t term, const segment_records& records,
                                     const segment_access& access, const segment_live& live) {
-    std::unordered_map<std::uint32_t, std::uint32_t> n_of_class;
-    records.terms.for_each_posting(term, [&](const term_index::posting& p) {
+    std::vector<std::uint32_t> n_of_class(access.classes.size());
+    for (const term_index::posting& p : records.terms.postings(term)) {
       if (live.rows.contains(p.row)) ++n_of_class[access.class_of_row[p.row]];
-    });
-    counts numbers(n_of_class.begin(), n_of_class.end());
-    std::sort(numbers.begin(), numbers.end());
+    }
+    counts numbers;
+    for (std::uint32_t i = 0; i < n_of_class.size(); ++i) {
+      if (n_of_class[i] != 0) numbers.push_back({i, n_of_class[i]});
+    }
     return numbers;
   }
 
-  [[nodiscard]] static counts changed(std::string_view term, const segment_records& records,
+  [[nodiscard]] static counts changed(std::uint32_t term, const segment_records& records,
                                       const counts& before,
                                       const std::vector<class_change>& changes) {
     std::map<std::uint32_t, std::uint32_t> n_of_class(before.begin(), before.end());
@@ -8316,7 +8571,7 @@ class class_counts {
 
   std::mutex mutex_;
   std::vector<class_change> log_;
-  text_map<entry> entries_;
+  std::unordered_map<std::uint32_t, entry> entries_;  // by term
 };
 
 /// One piece of a tenant's data, as one state sees it. None of the pointers is null.
@@ -8361,29 +8616,58 @@ struct tenant_state {
   }
 };
 
+/// The tenants by name. A copy shares all but the part that is changed next, so that an update does
+/// not cost more where there are many tenants.
+class tenant_table {
+ public:
+  /// Null: nothing is stored for this tenant.
+  [[nodiscard]] const tenant_state* find(std::string_view tenant) const {
+    const part* own = parts_[number_of(tenant)].get();
+    if (own == nullptr) return nullptr;
+    const auto found = own->find(tenant);
+    return found == own->end() ? nullptr : found->second.get();
+  }
+  /// A tenant without documents is none.
+  void put(std::string_view tenant, tenant_state state) {
+    std::shared_ptr<const part>& own = parts_[number_of(tenant)];
+    auto next = own ? std::make_shared<part>(*own) : std::make_shared<part>();
+    std::erase_if(state.segments,
+                  [](const segment& each) { return each.live->document_count == 0; });
+    if (!state.segments.empty()) {
+      next->insert_or_assign(std::string(tenant),
+                             std::make_shared<const tenant_state>(std::move(state)));
+    } else if (const auto old = next->find(tenant); old != next->end()) {
+      next->erase(old);
+    }
+    own = std::move(next);
+  }
+  /// All of them in byte order of their names.
+  [[nodiscard]] std::map<std::string_view, const tenant_state*> all() const {
+    std::map<std::string_view, const tenant_state*> tenants;
+    for (const auto& own : parts_) {
+      if (!own) continue;
+      for (const auto& [tenant, state] : *own) tenants.emplace(tenant, state.get());
+    }
+    return tenants;
+  }
+
+ private:
+  using part = std::map<std::string, std::shared_ptr<const tenant_state>, std::less<>>;
+
+  [[nodiscard]] static std::size_t number_of(std::string_view tenant) {
+    return static_cast<std::size_t>(hash_of(tenant) % 64);
+  }
+
+  std::array<std::shared_ptr<const part>, 64> parts_;
+};
+
 /// All that a search can see, of one moment.
 struct index_state {
-  std::map<std::string, std::shared_ptr<const tenant_state>, std::less<>> tenants;
+  tenant_table tenants;
   std::size_t dimension = 0;  // of every vector; 0: there is none yet
   std::uint64_t number = 0;   // grows by one with each publication
   // The model of every vector, and of questions; never null.
   std::shared_ptr<const embedder> model = std::make_shared<const embedder>();
-
-  /// Null: nothing is stored for this tenant.
-  [[nodiscard]] const tenant_state* find(std::string_view tenant) const {
-    const auto found = tenants.find(tenant);
-    return found == tenants.end() ? nullptr : found->second.get();
-  }
-  void put(std::string_view tenant, tenant_state state) {
-    std::erase_if(state.segments,
-                  [](const segment& each) { return each.live->document_count == 0; });
-    if (state.segments.empty()) {
-      if (const auto old = tenants.find(tenant); old != tenants.end()) tenants.erase(old);
-      return;
-    }
-    tenants.insert_or_assign(std::string(tenant),
-                             std::make_shared<const tenant_state>(std::move(state)));
-  }
 };
 
 /// Vectors of the model that the retriever is on its way to, by the embedder's exact input: what an
@@ -8719,8 +9003,8 @@ inline void number_lines(stored_document& stored) {
       prepared_chunk& own = each.chunks[i];
       if (!own.vector.empty() || parents.contains(std::string_view(item.record.id))) continue;
       std::string text = search_text(source, item.record, core.options.search_text);
-      if (reuse_vector(base.find(source.tenant), item.input_hash, text, core.options.search_text,
-                       own)) {
+      if (reuse_vector(base.tenants.find(source.tenant), item.input_hash, text,
+                       core.options.search_text, own)) {
         ++report.reused;
         continue;
       }
@@ -8984,6 +9268,7 @@ class class_table {
     if (const auto added = add_vector(*vectors, own, record.id); !added) return added.failure();
     own = {};  // so that terms and postings never stand in memory both
   }
+  records->terms.tighten();
   if (const auto trained = make_lists(options, *vectors, std::move(ready.lists)); !trained)
     return trained.failure();
   segment made;
@@ -9001,31 +9286,6 @@ struct part_number {
   std::uint32_t number = 0;
 };
 
-/// Merges sorted runs, given one after the other, into one. Cost: O(items x log runs).
-template <class Order>
-void merge_runs(std::vector<part_number>& items, std::vector<std::size_t> begins,
-                const Order& before) {
-  begins.push_back(items.size());
-  std::vector<part_number> next(items.size());
-  const auto at = [](std::vector<part_number>& in, std::size_t place) {
-    return in.begin() + static_cast<std::ptrdiff_t>(place);
-  };
-  while (begins.size() > 2) {
-    std::vector<std::size_t> fewer;
-    for (std::size_t run = 0; run + 1 < begins.size(); run += 2) {
-      const std::size_t first = begins[run];
-      const std::size_t middle = begins[run + 1];
-      const std::size_t last = run + 2 < begins.size() ? begins[run + 2] : middle;
-      std::merge(at(items, first), at(items, middle), at(items, middle), at(items, last),
-                 at(next, first), before);
-      fewer.push_back(first);
-    }
-    fewer.push_back(items.size());
-    items.swap(next);
-    begins = std::move(fewer);
-  }
-}
-
 /// The live documents or rows of several segments, in byte order of their ids.
 template <class Live, class Id>
 [[nodiscard]] std::vector<part_number> live_in_order(std::span<const segment> parts,
@@ -9039,7 +9299,8 @@ template <class Live, class Id>
       if (live.contains(number)) items.push_back({part, number});
     }
   }
-  merge_runs(items, std::move(begins), [&](const part_number& a, const part_number& b) {
+  std::vector<part_number> spare;
+  merge_runs(std::span(items), begins, spare, [&](const part_number& a, const part_number& b) {
     return id_of(parts[a.part], a.number) < id_of(parts[b.part], b.number);
   });
   return items;
@@ -9229,25 +9490,35 @@ class tenant_edit {
   return {};
 }
 
-/// Whether the newest state still holds these segments, as far as a merge has copied them.
-[[nodiscard]] inline bool still_there(const tenant_state& newest, std::span<const segment> parts) {
-  return std::all_of(parts.begin(), parts.end(), [&](const segment& part) {
-    return std::any_of(newest.segments.begin(), newest.segments.end(), [&](const segment& each) {
-      return each.records == part.records && each.vectors == part.vectors;
-    });
+/// The state in which the newest tenant holds a segment; null: nothing of it is left.
+[[nodiscard]] inline const segment* find_segment(const tenant_state& newest, const segment& then) {
+  for (const segment& now : newest.segments) {
+    if (now.records == then.records) return &now;
+  }
+  return nullptr;
+}
+
+/// Whether a merge has copied the vectors that count now. What is erased has none.
+[[nodiscard]] inline bool has_vectors_of(const tenant_state& newest,
+                                         std::span<const segment> parts) {
+  return std::all_of(parts.begin(), parts.end(), [&newest](const segment& part) {
+    const segment* const now = find_segment(newest, part);
+    return now == nullptr || now->vectors == part.vectors;
   });
 }
 
 /// Does to a merged segment what has been done to one of its parts since it was copied.
+///
+/// now  null: all that was left of the part has been erased
 inline void catch_up(segment_edit& edit, const segment_records& merged, const segment& then,
-                     const segment& now) {
+                     const segment* now) {
   for (std::uint32_t place = 0; place < then.records->documents.size(); ++place) {
     if (!then.live->documents.contains(place)) continue;
     const std::uint32_t next = *merged.find_document(then.records->documents[place]->source.id);
-    if (!now.live->documents.contains(place)) {
+    if (now == nullptr || !now->live->documents.contains(place)) {
       edit.kill(next);
-    } else if (now.access->groups_of_document(place) != then.access->groups_of_document(place)) {
-      edit.set_groups(next, now.access->groups_of_document(place));
+    } else if (now->access->groups_of_document(place) != then.access->groups_of_document(place)) {
+      edit.set_groups(next, now->access->groups_of_document(place));
     }
   }
 }
@@ -9258,15 +9529,17 @@ inline void catch_up(segment_edit& edit, const segment_records& merged, const se
                                               const segment& merged) {
   tenant_state next;
   segment_edit edit(merged);
-  for (const segment& now : newest.segments) {
-    const auto part = std::find_if(parts.begin(), parts.end(), [&now](const segment& each) {
-      return each.records == now.records;
-    });
-    if (part == parts.end()) {
-      next.segments.push_back(now);
-    } else if (part->live != now.live || part->access != now.access) {
-      catch_up(edit, *merged.records, *part, now);
+  for (const segment& part : parts) {
+    const segment* const now = find_segment(newest, part);
+    if (now == nullptr || part.live != now->live || part.access != now->access) {
+      catch_up(edit, *merged.records, part, now);
     }
+  }
+  for (const segment& each : newest.segments) {
+    const bool is_part = std::any_of(parts.begin(), parts.end(), [&each](const segment& part) {
+      return part.records == each.records;
+    });
+    if (!is_part) next.segments.push_back(each);
   }
   next.segments.push_back(edit.finish());
   return next;
@@ -9274,20 +9547,36 @@ inline void catch_up(segment_edit& edit, const segment_records& merged, const se
 
 /// Merges parts of a tenant beside the published state, then publishes. Searches go on meanwhile,
 /// and so do updates: the copying runs under no lock but the merges' own, which the caller holds.
-[[nodiscard]] inline result<void> merge_parts(retriever_core& core, std::string_view tenant,
+/// returns  false: another model took over meanwhile, and nothing was published
+[[nodiscard]] inline result<bool> merge_parts(retriever_core& core, std::string_view tenant,
                                               std::span<const segment> parts,
                                               std::size_t dimension) {
   const auto merged = merge_segments(core.options, parts, dimension);
   if (!merged) return merged.failure();
   const std::lock_guard lock(core.writer);
   const auto newest = core.current();
-  const tenant_state* now = newest->find(tenant);
-  if (now == nullptr || !still_there(*now, parts)) return {};  // erased, or another model took over
+  const tenant_state* now = newest->tenants.find(tenant);
+  if (now == nullptr) return true;  // all of it was erased
+  if (!has_vectors_of(*now, parts)) return false;
   auto next = std::make_shared<index_state>(*newest);
-  next->put(tenant, with_merged(*now, parts, *merged));
+  next->tenants.put(tenant, with_merged(*now, parts, *merged));
   ++next->number;
   core.publish(std::move(next));
-  return {};
+  return true;
+}
+
+/// Merges all of a tenant into one segment without what is dead. The caller holds the merges' lock.
+inline void merge_all(retriever_core& core, std::string_view tenant) {
+  for (;;) {  // once more only if another model takes over in the meantime
+    const auto state = core.current();
+    const tenant_state* own = state->tenants.find(tenant);
+    if (own == nullptr) return;
+    const segment& first = own->segments.front();
+    const bool has_dead = first.live->document_count != first.records->documents.size();
+    if (own->segments.size() == 1 && !has_dead) return;
+    const auto merged = merge_parts(core, tenant, own->segments, state->dimension);
+    if (!merged || *merged) return;
+  }
 }
 
 /// Merges what is due in a tenant, if no other thread is merging; then the next update looks again.
@@ -9295,7 +9584,7 @@ inline void merge_due(retriever_core& core, std::string_view tenant) {
   const std::unique_lock lock(core.merging, std::try_to_lock);
   while (lock.owns_lock()) {
     const auto state = core.current();
-    const tenant_state* own = state->find(tenant);
+    const tenant_state* own = state->tenants.find(tenant);
     if (own == nullptr) return;
     const std::vector<segment> parts = due_for_merging(*own);
     if (parts.empty() || !merge_parts(core, tenant, parts, state->dimension)) return;
@@ -9364,14 +9653,19 @@ enum class replacement { needed, unchanged };
                                          std::to_string(is) + "; a change needs a higher one");
 }
 
+/// Documents as they are stored; another pointer is another revision of one, or the same anew.
+using stored_documents = std::vector<std::shared_ptr<const stored_document>>;
+
 /// Takes out what is stored already, and refuses what is older than what is stored, before anything
-/// is embedded for it. publish_segments asks again, as others may publish in between.
-[[nodiscard]] inline result<void> drop_unchanged(const index_state& base,
-                                                 std::vector<prepared_document>& news,
-                                                 update_report& report) {
+/// is embedded for it. publish_documents asks again, as others may publish in between.
+/// returns  what is stored of the documents taken out
+[[nodiscard]] inline result<stored_documents> drop_unchanged(const index_state& base,
+                                                             std::vector<prepared_document>& news,
+                                                             update_report& report) {
+  stored_documents unchanged_ones;
   std::optional<error> failure;
   std::erase_if(news, [&](const prepared_document& next) {
-    const tenant_state* tenant = base.find(next.stored.source.tenant);
+    const tenant_state* tenant = base.tenants.find(next.stored.source.tenant);
     const auto old =
         tenant == nullptr ? std::nullopt : tenant->find_document(next.stored.source.id);
     if (!old || failure) return false;
@@ -9387,10 +9681,20 @@ enum class replacement { needed, unchanged };
     if (!verdict) failure = verdict.failure();
     const bool unchanged = verdict && !supplied && *verdict == replacement::unchanged;
     report.unchanged += unchanged ? 1U : 0U;
+    if (unchanged) unchanged_ones.push_back(from.records->documents[old->number]);
     return unchanged;
   });
   if (failure) return *failure;
-  return {};
+  return unchanged_ones;
+}
+
+/// Whether a state holds these very documents still.
+[[nodiscard]] inline bool holds_all(const index_state& state, const stored_documents& documents) {
+  return std::all_of(documents.begin(), documents.end(), [&state](const auto& each) {
+    const tenant_state* tenant = state.tenants.find(each->source.tenant);
+    const auto place = tenant == nullptr ? std::nullopt : tenant->find_document(each->source.id);
+    return place && tenant->segments[place->segment].records->documents[place->number] == each;
+  });
 }
 
 /// The dimension of the space: fixed by the options or by the first vector ever.
@@ -9482,10 +9786,12 @@ using segments_by_tenant = std::map<std::string, segment, std::less<>>;
 enum class publication { done, start_again };
 
 /// Publishes prepared documents in one step, or nothing of them. To be started again if the index
-/// has changed to another model or got its dimension since they were prepared.
+/// has changed to another model or got its dimension since they were prepared, or if one of the
+/// `unchanged` documents of the same update has changed since.
 [[nodiscard]] inline result<publication> publish_documents(retriever_core& core,
                                                            const index_state& prepared_for,
                                                            std::vector<prepared_document> news,
+                                                           const stored_documents& unchanged,
                                                            update_report& report) {
   if (news.empty()) return publication::done;
   const std::size_t dimension = dimension_of(prepared_for, news);
@@ -9498,13 +9804,14 @@ enum class publication { done, start_again };
     if (base->dimension != prepared_for.dimension && base->dimension != dimension) {
       return publication::start_again;
     }
+    if (!holds_all(*base, unchanged)) return publication::start_again;
     auto next = std::make_shared<index_state>(*base);
     next->dimension = dimension;
     const std::size_t changed_before = report.documents;
     for (const auto& [tenant, each] : *fresh) {
-      auto state = with_segment(base->find(tenant), each, report);
+      auto state = with_segment(base->tenants.find(tenant), each, report);
       if (!state) return state.failure();
-      next->put(tenant, std::move(*state));
+      next->tenants.put(tenant, std::move(*state));
     }
     if (report.documents == changed_before) return publication::done;
     ++next->number;
@@ -9531,7 +9838,7 @@ void for_each_input(const retriever_core& core, const segment& each, const Funct
 [[nodiscard]] inline std::map<std::string, std::string> inputs_of(const retriever_core& core,
                                                                   const index_state& state) {
   std::map<std::string, std::string> name_of_input;
-  for (const auto& [tenant, own] : state.tenants) {
+  for (const auto& [tenant, own] : state.tenants.all()) {
     for (const segment& each : own->segments) {
       for_each_input(core, each, [&](std::uint32_t row, std::string input) {
         name_of_input.try_emplace(std::move(input),
@@ -9611,7 +9918,7 @@ using migrated_segments =
 [[nodiscard]] inline result<bool> build_migrated(const retriever_core& core,
                                                  const index_state& state,
                                                  migrated_segments& built) {
-  for (const auto& [tenant, own] : state.tenants) {
+  for (const auto& [tenant, own] : state.tenants.all()) {
     for (const segment& each : own->segments) {
       if (built.contains(each.records)) continue;
       auto vectors = next_vectors(core, each);
@@ -9628,7 +9935,7 @@ using migrated_segments =
                                               const migrated_segments& built,
                                               migration_report& report) {
   index_state next = from;
-  for (const auto& [tenant, own] : from.tenants) {
+  for (const auto& [tenant, own] : from.tenants.all()) {
     tenant_state state = *own;
     for (segment& each : state.segments) {
       each.vectors = built.find(each.records)->second;
@@ -9636,7 +9943,7 @@ using migrated_segments =
         report.chunks += of_class.chunk_count;
       }
     }
-    next.put(tenant, std::move(state));
+    next.tenants.put(tenant, std::move(state));
   }
   return next;
 }
@@ -9670,6 +9977,14 @@ using migrated_segments =
   }
 }
 
+/// Another model needs another tag.
+[[nodiscard]] inline result<void> check_next_model(const index_state& state, const embedder& next) {
+  const bool in_use = state.model->embed || state.dimension != 0;
+  if (!in_use || state.model->model != next.model) return {};
+  return error(errc::invalid_argument, "migrate: this index holds model " + in_quotes(next.model) +
+                                           " already; another model needs another tag");
+}
+
 /// Marks a migration as running as long as it lives. What nobody can use any more is freed at its
 /// end: after success all, after a failure the inputs that are no longer stored.
 class migration_attempt {
@@ -9680,6 +9995,9 @@ class migration_attempt {
   ~migration_attempt() { core_.migration.end(); }
 
   [[nodiscard]] result<migration_report> run(const embedder& next) {
+    // Once more: a migration to this very model may have ended just before this one began.
+    const auto checked = check_next_model(*core_.current(), next);
+    if (!checked) return checked.failure();
     auto report = migrate_to(core_, next);
     if (report) {
       core_.migration.clear();
@@ -9734,6 +10052,19 @@ struct candidate {
 /// What became of a fused candidate's parent.
 enum class parent_fate { none, stands, closed, too_large };
 
+/// The values of one condition are of one kind: no stored value could be compared with both.
+[[nodiscard]] inline result<void> check_condition(const condition& wanted) {
+  std::vector<metadata_value::kind> kinds;
+  for (const metadata_value& each : wanted.any_of) kinds.push_back(each.type());
+  if (wanted.from) kinds.push_back(wanted.from->type());
+  if (wanted.to) kinds.push_back(wanted.to->type());
+  if (std::all_of(kinds.begin(), kinds.end(), [&kinds](auto each) { return each == kinds[0]; })) {
+    return {};
+  }
+  return error(errc::wrong_type, "search: where: the values of the condition on " +
+                                     in_quotes(wanted.key) + " are of different kinds");
+}
+
 [[nodiscard]] inline result<void> check_query(const query& asked) {
   const selection_options selection{.overlap_threshold = asked.overlap_threshold,
                                     .per_document = asked.per_document,
@@ -9751,6 +10082,9 @@ enum class parent_fate { none, stands, closed, too_large };
   if (asked.rerank.score && (asked.rerank.batch_size == 0 || asked.rerank.window == 0)) {
     return error(errc::invalid_argument,
                  "search: the reranker's batch_size and window must be at least 1");
+  }
+  for (const condition& each : asked.where) {
+    if (const auto checked = check_condition(each); !checked) return checked.failure();
   }
   for (const further_question& each : asked.further) {
     if (is_finite(each.weight) && each.weight >= 0) continue;
@@ -9879,9 +10213,9 @@ class search_run {
       : core_(core),
         reader_(reader),
         model_(*state.model),
-        rows_(state.find(reader.who_.tenant)),
+        rows_(state.tenants.find(reader.who_.tenant)),
         gate_(reader, core.options.permission_time_limit) {
-    dimension_ = state.dimension;
+    dimension_ = model_.dimension != 0 ? model_.dimension : state.dimension;
     operator_.who = reader.who_;
     operator_.state = state.number;
   }
@@ -9979,9 +10313,11 @@ class search_run {
   }
 
   /// Leaves the legs only the documents that meet every condition. Statistics stay the scope's.
-  /// Only readable documents are looked at, so that no error tells of another one.
+  /// Only readable documents are looked at, and a wrong type is an error only where the permission
+  /// source allows a chunk of the document, so that no error tells of another one.
   result<void> apply_where() {
     for (const condition& wanted : asked_->where) {
+      std::vector<std::pair<std::uint32_t, error>> wrong;  // by a readable row
       for (search_part& part : rows_.parts()) {
         const segment_records& records = *part.from->records;
         row_set met(records.documents.size());
@@ -9990,14 +10326,30 @@ class search_run {
           for (const auto& [place, value] : column->second) {
             if (!is_readable_document(part, place)) continue;
             const result<bool> met_here = meets(*value, wanted);
-            if (!met_here) return met_here.failure();
-            if (*met_here) met.insert(place);
+            if (met_here && *met_here) met.insert(place);
+            if (met_here) continue;
+            for (const std::uint32_t row : records.families.of_document(place)) {
+              if (!part.readable.contains(row)) continue;
+              wrong.push_back({part.first + row, met_here.failure()});
+            }
           }
         }
         for (std::uint32_t row = 0; row < part.among.size(); ++row) {
           if (!met.contains(records.rows[row].document)) part.among.remove(row);
         }
       }
+      if (const auto checked = fail_if_permitted(wrong); !checked) return checked;
+    }
+    return {};
+  }
+
+  result<void> fail_if_permitted(std::span<const std::pair<std::uint32_t, error>> wrong) {
+    if (wrong.empty()) return {};
+    std::vector<std::uint32_t> rows;
+    for (const auto& [row, failure] : wrong) rows.push_back(row);
+    static_cast<void>(ask(with_families(std::move(rows))));
+    for (const auto& [row, failure] : wrong) {
+      if (is_permitted(row)) return failure;
     }
     return {};
   }
@@ -10013,21 +10365,57 @@ class search_run {
     const std::vector<std::string_view> terms = distinct(question.terms);
     term_statistics& sum = question.counted;
     sum.chunks_with.assign(terms.size(), 0);
-    const bool of_all = core_.options.statistics == statistics_of::tenant;
     for (const search_part& part : rows_.parts()) {
-      const segment& from = *part.from;
-      for (std::size_t i = 0; i < from.access->classes.size(); ++i) {
-        if (!of_all && !part.open->classes[i]) continue;
-        sum.corpus.chunk_count += from.live->of_class[i].chunk_count;
-        sum.corpus.total_length += from.live->of_class[i].total_length;
-      }
+      const length_statistics corpus = count_corpus(part);
+      sum.corpus.chunk_count += corpus.chunk_count;
+      sum.corpus.total_length += corpus.total_length;
       for (std::size_t i = 0; i < terms.size(); ++i) {
-        const auto numbers = from.counts->of(terms[i], *from.records, *from.access, *from.live);
-        for (const auto& [of_class, n] : *numbers) {
-          if (of_all || part.open->classes[of_class]) sum.chunks_with[i] += n;
-        }
+        sum.chunks_with[i] += count_term(part, terms[i]);
       }
     }
+  }
+
+  [[nodiscard]] bool counts(const search_part& part, std::size_t of_class) const {
+    return core_.options.statistics == statistics_of::tenant || part.open->classes[of_class];
+  }
+  [[nodiscard]] class_sums& sums_of(const search_part& part) const {
+    return core_.options.statistics == statistics_of::tenant ? part.from->counts->of_all
+                                                             : part.open->sums;
+  }
+
+  [[nodiscard]] length_statistics count_corpus(const search_part& part) const {
+    const segment_live& live = *part.from->live;
+    if (const auto known = sums_of(part).corpus(live.changes)) return *known;
+    length_statistics sum;
+    for (std::size_t i = 0; i < live.of_class.size(); ++i) {
+      if (!counts(part, i)) continue;
+      sum.chunk_count += live.of_class[i].chunk_count;
+      sum.total_length += live.of_class[i].total_length;
+    }
+    sums_of(part).set_corpus(sum, live.changes);
+    return sum;
+  }
+
+  [[nodiscard]] std::size_t count_term(const search_part& part, std::string_view text) const {
+    const segment& from = *part.from;
+    const auto term = from.records->terms.number_of(text);
+    if (!term) return 0;
+    const auto postings = from.records->terms.postings(*term);
+    std::size_t sum = 0;
+    if (postings.size() <= 16) {  // as soon read as remembered
+      for (const term_index::posting& p : postings) {
+        const bool counted = from.live->rows.contains(p.row);
+        sum += counted && counts(part, from.access->class_of_row[p.row]) ? 1U : 0U;
+      }
+      return sum;
+    }
+    if (const auto known = sums_of(part).n(*term, from.live->changes)) return *known;
+    const auto numbers = from.counts->of(*term, *from.records, *from.access, *from.live);
+    for (const auto& [of_class, n] : *numbers) {
+      if (counts(part, of_class)) sum += n;
+    }
+    sums_of(part).set_n(*term, sum, from.live->changes);
+    return sum;
   }
 
   // ---- the question -----------------------------------------------------------------------------
@@ -10141,7 +10529,8 @@ class search_run {
   /// from the fusion on is done again, so that nothing tells of it: no rank, no drop.
   result<void> recheck() {
     const std::size_t lost_before = lost_;
-    if (const auto asked = ask_and_refill(with_families(rows_found()), 1); !asked) return asked;
+    asked_rows_ = {};  // no word from before the slow stage counts any more, of whatever row
+    if (const auto asked = ask_and_refill(not_yet_asked(), 1); !asked) return asked;
     return lost_ == lost_before ? result<void>() : arrange();
   }
 
@@ -10201,35 +10590,33 @@ class search_run {
   void search_lexical_leg(leg_question& question) {
     const stopwatch watch(answer_.timings.lexical);
     question.lexical.clear();
-    for (const search_part& part : rows_.parts()) {
-      const segment_records& records = *part.from->records;
-      for (lexical_hit hit :
-           search_lexical(records.terms, records.codes, question.terms, question.codes,
-                          asked_->depth, question.counted, part.among, asked_->exact_first)) {
-        hit.row += part.first;
-        question.lexical.push_back(hit);
-      }
-    }
-    keep_best(question.lexical, asked_->depth, [this](const auto& a, const auto& b) {
+    const auto before = [this](const lexical_hit& a, const lexical_hit& b) {
       const int order = compare_lexical(a, b, asked_->exact_first);
       return order != 0 ? order < 0 : rows_.id_of(a.row) < rows_.id_of(b.row);
-    });
+    };
+    for (const search_part& part : rows_.parts()) {
+      const segment_records& records = *part.from->records;
+      auto hits = search_lexical(records.terms, records.codes, question.terms, question.codes,
+                                 asked_->depth, question.counted, part.among, asked_->exact_first);
+      for (lexical_hit& hit : hits) hit.row += part.first;
+      take_best(question.lexical, std::move(hits), asked_->depth, before);
+    }
   }
 
   result<void> search_dense_leg(leg_question& question) {
     const stopwatch watch(answer_.timings.dense);
     question.dense.clear();
+    const auto before = [this](const vector_hit& a, const vector_hit& b) {
+      return a.score != b.score ? a.score > b.score : rows_.id_of(a.row) < rows_.id_of(b.row);
+    };
     for (const search_part& part : rows_.parts()) {
       const segment_vectors& vectors = *part.from->vectors;
       if (vectors.rows.dimension() == 0) continue;
       auto hits = search_vectors(vectors, question.vector, part.among);
       if (!hits) return hits.failure();
-      for (const vector_hit& hit : *hits)
-        question.dense.push_back({part.first + hit.row, hit.score});
+      for (vector_hit& hit : *hits) hit.row += part.first;
+      take_best(question.dense, std::move(*hits), asked_->depth, before);
     }
-    keep_best(question.dense, asked_->depth, [this](const vector_hit& a, const vector_hit& b) {
-      return a.score != b.score ? a.score > b.score : rows_.id_of(a.row) < rows_.id_of(b.row);
-    });
     return {};
   }
 
@@ -10296,11 +10683,12 @@ class search_run {
       const chunk& record = rows_.at(each.row).record;
       keys.push_back({record.document_id, record.id});
     }
-    const std::shared_ptr<const index_state> newest = core_.current();
-    const tenant_state* now = newest->find(reader_.who_.tenant);
+    std::shared_ptr<const index_state> newest;  // read when the source, which may be slow, is done
     permitted_.clear();
-    const std::vector<bool> allowed =
-        gate_.ask(keys, [&](std::size_t i) { return newest_groups(now, candidates[i].row); });
+    const std::vector<bool> allowed = gate_.ask(keys, [&](std::size_t i) {
+      if (!newest) newest = core_.current();
+      return newest_groups(newest->tenants.find(reader_.who_.tenant), candidates[i].row);
+    });
     permission_check check{milliseconds_since(begin_), keys.size(), {}};
     for (std::size_t i = 0; i < keys.size(); ++i) {
       if (!allowed[i]) check.denied.emplace_back(keys[i].chunk_id);
@@ -10620,8 +11008,9 @@ class search_run {
   /// What is said of a reranker that failed. Its own words, and a passage's name in ours, are for
   /// the operator if something that it was shown may not be read any more.
   result<void> tell_of_rerank() {
-    if (!rerank_failure_) return {};
-    operator_.failures.push_back(rerank_failure_->message());
+    if (rerank_failure_) operator_.failures.push_back(rerank_failure_->message());
+    if (candidates_.empty()) answer_.reranking = rerank_status::off;  // as if there had been none
+    if (!rerank_failure_ || candidates_.empty()) return {};
     const bool still_readable =
         std::all_of(shortlist_rows_.begin(), shortlist_rows_.end(),
                     [this](std::uint32_t row) { return is_permitted(row); });
@@ -11050,7 +11439,7 @@ class retriever {
       return error(errc::duplicate_id,
                    "upsert: document " + detail::in_quotes(input.source.id) + " is given twice");
     }
-    for (;;) {  // once more only if another model takes over in the meantime
+    for (;;) {  // once more only if publish_documents says so
       const auto base = core_->current();
       std::vector<detail::prepared_document> prepared;
       prepared.reserve(documents.size());
@@ -11060,11 +11449,12 @@ class retriever {
         prepared.push_back(std::move(*one));
       }
       update_report report;
-      const auto dropped = detail::drop_unchanged(*base, prepared, report);
-      if (!dropped) return dropped.failure();
+      const auto unchanged = detail::drop_unchanged(*base, prepared, report);
+      if (!unchanged) return unchanged.failure();
       const auto filled = detail::fill_vectors(*core_, *base, prepared, report);
       if (!filled) return filled.failure();
-      const auto published = detail::publish_documents(*core_, *base, std::move(prepared), report);
+      const auto published =
+          detail::publish_documents(*core_, *base, std::move(prepared), *unchanged, report);
       if (!published) return published.failure();
       if (*published == detail::publication::done) return report;
     }
@@ -11092,7 +11482,7 @@ class retriever {
     {
       const std::lock_guard lock(core_->writer);
       const auto base = core_->current();
-      const detail::tenant_state* own = base->find(tenant);
+      const detail::tenant_state* own = base->tenants.find(tenant);
       const auto place = own == nullptr ? std::nullopt : own->find_document(document_id);
       if (!place) return missing("erase", document_id);
       const detail::segment_records& records = *own->segments[place->segment].records;
@@ -11124,7 +11514,7 @@ class retriever {
     }
     const std::lock_guard lock(core_->writer);
     const auto base = core_->current();
-    const detail::tenant_state* own = base->find(tenant);
+    const detail::tenant_state* own = base->tenants.find(tenant);
     const auto place = own == nullptr ? std::nullopt : own->find_document(document_id);
     if (!place) return missing("set_access", document_id);
     detail::tenant_edit edit(own);
@@ -11143,12 +11533,7 @@ class retriever {
   void purge() {
     const std::lock_guard lock(core_->merging);
     const auto state = core_->current();
-    for (const auto& [tenant, own] : state->tenants) {
-      const bool has_dead =
-          own->segments.front().live->row_count != own->segments.front().records->rows.size();
-      if (own->segments.size() == 1 && !has_dead) continue;
-      static_cast<void>(detail::merge_parts(*core_, tenant, own->segments, state->dimension));
-    }
+    for (const auto& [tenant, own] : state->tenants.all()) detail::merge_all(*core_, tenant);
   }
 
   /// Changes to another embedding model. Vectors of all stored chunks are made beside the old ones,
@@ -11166,13 +11551,8 @@ class retriever {
   /// cost     one embedding of each distinct input, and a new vector index for each segment
   result<migration_report> try_migrate(const embedder& next) {
     if (const auto checked = detail::check_embedder(next); !checked) return checked.failure();
-    const auto base = core_->current();
-    const bool in_use = base->model->embed || base->dimension != 0;
-    if (in_use && base->model->model == next.model) {
-      return error(errc::invalid_argument, "migrate: this index holds model " +
-                                               detail::in_quotes(next.model) +
-                                               " already; another model needs another tag");
-    }
+    const auto is_another = detail::check_next_model(*core_->current(), next);
+    if (!is_another) return is_another.failure();
     if (!core_->migration.begin(next)) {
       return error(errc::invalid_argument,
                    "migrate: another migration of this retriever is running");
@@ -11227,7 +11607,7 @@ class retriever {
   void publish(const detail::index_state& base, std::string_view tenant,
                detail::tenant_state state) {
     auto next = std::make_shared<detail::index_state>(base);
-    next->put(tenant, std::move(state));
+    next->tenants.put(tenant, std::move(state));
     ++next->number;
     core_->publish(std::move(next));
   }
@@ -13160,14 +13540,15 @@ struct index_file {
     byte_writer tags;
     file_tags::of(source.core_->options, *state).write(tags);
     sections.push_back({{1, {}, {}}, tags.bytes()});
-    for (const auto& [tenant, each] : state->tenants) {
+    for (const auto& [tenant, each] : state->tenants.all()) {
+      const std::string name(tenant);
       const auto whole = in_one_segment(source.core_->options, *each, state->dimension);
       if (!whole) return whole.failure();
-      sections.push_back({{2, tenant, {}}, write_documents(*whole)});
-      sections.push_back({{3, tenant, {}}, write_postings(whole->records->terms)});
-      sections.push_back({{4, tenant, {}}, write_vectors(*whole->vectors)});
+      sections.push_back({{2, name, {}}, write_documents(*whole)});
+      sections.push_back({{3, name, {}}, write_postings(whole->records->terms)});
+      sections.push_back({{4, name, {}}, write_vectors(*whole->vectors)});
       if (!whole->vectors->lists) continue;
-      sections.push_back({{5, tenant, {}}, write_lists(*whole->vectors->lists)});
+      sections.push_back({{5, name, {}}, write_lists(*whole->vectors->lists)});
     }
     byte_writer table;
     for (const auto& [entry, bytes] : sections) {
@@ -13333,7 +13714,7 @@ struct index_file {
         if (each.row >= rows.size()) return damaged("a posting names a row that does not exist");
         sums[each.row] += each.count;
       }
-      if (!in.good() || !index.add_list(term, std::move(list))) {
+      if (!in.good() || !index.add_list(term, list)) {
         return damaged("a posting list is not one");
       }
     }
@@ -13491,8 +13872,9 @@ struct index_file {
       rest = rest.subspan(parts.size());
       auto each = read_tenant(core, parts, state->dimension, how.rebuild, !same);
       if (!each) return each.failure();
-      if (state->find(parts[0].tenant) != nullptr) return damaged("a tenant stands there twice");
-      state->put(parts[0].tenant, std::move(*each));
+      if (state->tenants.find(parts[0].tenant) != nullptr)
+        return damaged("a tenant stands there twice");
+      state->tenants.put(parts[0].tenant, std::move(*each));
     }
     core.publish(std::move(state));
     return made;

@@ -242,6 +242,9 @@ class writer {
 inline void write(writer& out, const rag::permitted_passage& passage) {
   out.put(passage.id()).put(passage.document_id()).put(passage.parent_id());
   out.put(std::uint64_t{passage.revision()}).put(passage.title());
+  out.put(std::uint64_t{passage.children().size()});
+  for (const std::string& child : passage.children()) out.put(child);
+  out.put(std::uint64_t{passage.heading_path().size()});
   for (const std::string& heading : passage.heading_path()) out.put(heading);
   out.put(passage.heading()).put(passage.body()).put(passage.text()).put(passage.search_text());
   for (const std::string& code : passage.identifiers()) out.put(code);
@@ -262,7 +265,8 @@ inline void write(writer& out, const rag::reader_trace& trace) {
   for (const rag::candidate_trace& each : trace.candidates) {
     out.put(each.id).put(std::uint64_t{each.lexical_rank}).put(std::uint64_t{each.dense_rank});
     out.put(std::uint64_t{each.exact_match}).put(each.lexical_score).put(each.similarity);
-    out.put(each.rerank_score).put(each.fused_score).end_of("candidate");
+    out.put(each.rerank_score).put(each.fused_score);
+    out.put(each.parent).put(each.parent_note).end_of("candidate");
   }
   for (const auto& [id, explained] : trace.bm25) {
     out.put(id).put(explained.score).put(std::uint64_t{explained.chunk_count});
@@ -285,6 +289,10 @@ inline std::string everything(const rag::answer& found) {
   out.put(static_cast<std::uint64_t>(found.reranking)).end_of("answer");
   for (const std::string& note : found.notes) out.put(note).end_of("note");
   for (const rag::permitted_passage& passage : found.passages) write(out, passage);
+  for (const rag::neighbour& each : found.neighbours) {
+    out.put(each.of);
+    write(out, each.passage);
+  }
   out.put(std::uint64_t{found.signals.exact_code}).put(found.signals.idf_share);
   out.put(found.signals.best_similarity).put(found.signals.best_rerank);
   out.put(std::uint64_t{found.signals.agreeing_legs}).end_of("signals");

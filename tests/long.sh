@@ -1,8 +1,8 @@
 #!/bin/sh
-# The longer checks, each in a build folder of its own; half an hour or so on two cores.
+# The longer checks, each in a build folder of its own; an hour or so on two cores.
 #
 # usage: sh tests/long.sh [sanitize] [threads] [libcxx] [unity] [chars] [fastmath] [runs]
-#                         [documents] [portability]
+#                         [searches] [documents] [portability]
 # Without arguments all of them. Needs what tests/run.sh installs; a check whose compiler is missing
 # is left out and said to be.
 root=$(cd "$(dirname "$0")/.." && pwd) || exit 1
@@ -51,6 +51,12 @@ runs() {
   with runs "$without_compilers" -D CMAKE_BUILD_TYPE=Release
   unset RAG_RETRIEVE_PROPERTY_RUNS
 }
+# Millions of searches beside updates.
+searches() {
+  RAG_RETRIEVE_PROPERTY_RUNS=${RAG_RETRIEVE_PROPERTY_RUNS:-500000} export RAG_RETRIEVE_PROPERTY_RUNS
+  with runs "-R ^(atomicity|threads)$ --timeout 10800" -D CMAKE_BUILD_TYPE=Release
+  unset RAG_RETRIEVE_PROPERTY_RUNS
+}
 documents() {
   echo "==== documents: every chunker over hard documents"
   if [ ! -d "${RAG_RETRIEVE_DATASETS:-}/nasty" ]; then
@@ -62,7 +68,7 @@ documents() {
 }
 portability() { sh tests/portability/run.sh build/portability || failed="$failed portability"; }
 
-for check in ${*:-sanitize threads libcxx unity chars fastmath runs documents portability}; do
+for check in ${*:-sanitize threads libcxx unity chars fastmath runs searches documents portability}; do
   $check
 done
 if [ -n "$failed" ]; then echo "failed:$failed"; exit 1; fi

@@ -474,6 +474,28 @@ TEST_CASE("rerank: what was revoked while it ran is not handed out, and its plac
   }
 }
 
+TEST_CASE(
+    "rerank: what moves up after it is asked about again, whoever was asked about it before") {
+  setup one;
+  one.permissions.judges = true;
+  const rag::document source = page("d", "key key key\nkey of many other words\n");
+  std::vector<rag::chunk> chunks = lines(source);
+  chunks.push_back(piece(source, "parent", 0, source.text.size() - 1));
+  chunks[0].parent_id = chunks[1].parent_id = "parent";
+  one.store.upsert(source, chunks);
+  one.add(page("e", "key key\n"));
+  one.permissions.deny({"d.1"});  // d.2 is asked about beside it, and allowed
+  rag::query asked = about("key");
+  asked.depth = 1;
+  asked.neighbours = 1;
+  asked.rerank.score = [&](const rag::rerank_request& request) {
+    CHECK(ids({request.passages.begin(), request.passages.end()}) == strings{"e.1"});
+    one.permissions.deny({"d.1", "d.2", "e.1"});
+    return std::vector<double>(request.passages.size(), 1.0);
+  };
+  CHECK(ids(one.store.search(asked, one.ana())) == strings{});
+}
+
 TEST_CASE("rerank: what was revoked while it ran is in no trace, note or error either") {
   for (const int how : {0, 1, 2, 3}) {
     setup one;

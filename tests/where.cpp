@@ -147,6 +147,22 @@ TEST_CASE("where: a document that the reader may not see neither meets it nor ma
   CHECK(outcome.failure().message().find("unknown") == std::string::npos);
 }
 
+TEST_CASE("where: what the permission source denies does not make it fail either") {
+  setup one;
+  one.permissions.judges = true;
+  rag::document good = page("a", "word\n");
+  good.metadata["year"] = 2026;
+  rag::document bad = page("b", "word\n");  // its record is more open than the source's word
+  bad.metadata["year"] = "secret";
+  one.add(good);
+  one.add(bad);
+  rag::query asked = about("word");
+  asked.where = {{.key = "year", .from = 2020}};
+  CHECK(one.store.try_search(asked, one.ana()).failure().code() == rag::errc::wrong_type);
+  one.permissions.deny({"b.1"});
+  CHECK(ids(one.store.search(asked, one.ana())) == strings{"a.1"});
+}
+
 TEST_CASE("where: a number that is not finite is refused when it comes in") {
   setup one;
   const rag::document bad =
@@ -155,4 +171,19 @@ TEST_CASE("where: a number that is not finite is refused when it comes in") {
   REQUIRE_FALSE(outcome.ok());
   CHECK(outcome.failure().code() == rag::errc::not_finite);
   CHECK(outcome.failure().message().find("'year'") != std::string::npos);
+}
+
+TEST_CASE("where: values of different kinds in one condition are refused, whatever is stored") {
+  setup one;
+  rag::query asked = about("key");
+  for (const rag::condition& bad :
+       {rag::condition{.key = "year", .any_of = {"2020", 2021}},
+        rag::condition{.key = "year", .from = "2020", .to = 2021},
+        rag::condition{.key = "year", .any_of = {2020}, .from = "2020"}}) {
+    asked.where = {bad};
+    const auto outcome = one.store.try_search(asked, one.ana());
+    REQUIRE_FALSE(outcome.ok());
+    CHECK(outcome.failure().code() == rag::errc::wrong_type);
+    CHECK(outcome.failure().message().find("'year'") != std::string::npos);
+  }
 }
