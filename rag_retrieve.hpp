@@ -90,9 +90,8 @@
 #include <array>
 #include <atomic>
 #include <bit>
-#include <chrono>
 #include <cmath>
-#include <condition_variable>
+#include <condition_variable>  // with the clocks and durations of <chrono>, without its 2,400 lines
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -426,6 +425,8 @@ class row_set {
     for (const std::uint64_t word : words_) sum += static_cast<std::size_t>(std::popcount(word));
     return sum;
   }
+  /// Row i is bit i mod 64 of word i / 64.
+  [[nodiscard]] std::span<const std::uint64_t> words() const noexcept { return words_; }
 
  private:
   std::size_t size_ = 0;
@@ -2451,24 +2452,298 @@ namespace detail {
 // =================================================================================================
 
 // kernels: begin
+//
+// The loops in which a search among vectors spends its time. Each is written once, as a macro, and
+// stamped out for the plain processor (four floats at a time: SSE2, NEON, WebAssembly) and for
+// those of x86-64 that can do more. The choice falls at run time, so a program built with plain -O2
+// has them too. Nothing else in this file is written like this.
+//
+//   dots    a question with rows. A score depends on question and row alone. Every search takes
+//           its scores from here, which is why all paths agree bit for bit
+//   tile    many questions with six rows. Adds up in another order: says only where to look
+//   codes   a question with rows of codes (section 10). Whole numbers, hence exact
+//
+// Rows are named by number, four of one call being read at the same time: rows that lie far apart
+// make four streams from memory, and that is worth more than any instruction. They are never
+// inlined, so that a program has one copy of each, whatever flags its files were built with.
+#if defined(__GNUC__)
+#define RAG_RETRIEVE_DETAIL_APART __attribute__((noinline))
+#define RAG_RETRIEVE_DETAIL_PREFETCH(address) __builtin_prefetch(address)
+#define RAG_RETRIEVE_DETAIL_VECTOR(name, type, bytes) \
+  typedef type name __attribute__((vector_size(bytes), aligned(sizeof(type)), may_alias))
+#else
+#define RAG_RETRIEVE_DETAIL_APART
+#define RAG_RETRIEVE_DETAIL_PREFETCH(address) static_cast<void>(address)
+#endif
+#define RAG_RETRIEVE_DETAIL_LOAD(vector, address) (*reinterpret_cast<const vector*>(address))
+
+// Adds question[i ...] * row[i ...] of four rows, two vectors each, to their sums.
+#define RAG_RETRIEVE_DETAIL_STEP(vector, i)                              \
+  {                                                                      \
+    const vector q0 = RAG_RETRIEVE_DETAIL_LOAD(vector, q + (i));         \
+    const vector q1 = RAG_RETRIEVE_DETAIL_LOAD(vector, q + (i) + width); \
+    a0 += q0 * RAG_RETRIEVE_DETAIL_LOAD(vector, row[0] + (i));           \
+    a1 += q1 * RAG_RETRIEVE_DETAIL_LOAD(vector, row[0] + (i) + width);   \
+    b0 += q0 * RAG_RETRIEVE_DETAIL_LOAD(vector, row[1] + (i));           \
+    b1 += q1 * RAG_RETRIEVE_DETAIL_LOAD(vector, row[1] + (i) + width);   \
+    c0 += q0 * RAG_RETRIEVE_DETAIL_LOAD(vector, row[2] + (i));           \
+    c1 += q1 * RAG_RETRIEVE_DETAIL_LOAD(vector, row[2] + (i) + width);   \
+    d0 += q0 * RAG_RETRIEVE_DETAIL_LOAD(vector, row[3] + (i));           \
+    d1 += q1 * RAG_RETRIEVE_DETAIL_LOAD(vector, row[3] + (i) + width);   \
+  }
+
+// Number i of a row goes to sum i mod 2 * width; what is left of a row at its end is filled up with
+// zeros, so zeros appended to a vector change no bit. One row ahead of each stream is fetched (for
+// short rows: a kilobyte), a line of 64 bytes at a time.
+#define RAG_RETRIEVE_DETAIL_DOTS(name, target, vector)                                           \
+  target RAG_RETRIEVE_DETAIL_APART inline void name(                                             \
+      const float* question, std::size_t dimension, const float* rows,                           \
+      const std::uint32_t* numbers, std::size_t count, float* scores) {                          \
+    constexpr std::size_t width = sizeof(vector) / sizeof(float);                                \
+    constexpr std::size_t step = width < 16 ? 16 : 2 * width;                                    \
+    const std::size_t whole = dimension - dimension % step;                                      \
+    const std::size_t rest = (dimension - whole) * sizeof(float);                                \
+    float question_end[step] = {};                                                               \
+    float ends[4][step] = {};                                                                    \
+    if (rest != 0) std::memcpy(question_end, question + whole, rest);                            \
+    const std::size_t ahead = 4 + 256 / dimension * 4;                                           \
+    for (std::size_t first = 0; first < count; first += 4) {                                     \
+      const float *row[4], *next[4];                                                             \
+      for (std::size_t j = 0; j < 4; ++j) {                                                      \
+        const std::size_t at = first + j < count ? first + j : count - 1;                        \
+        row[j] = rows + std::size_t{numbers[at]} * dimension;                                    \
+        next[j] = rows + std::size_t{numbers[at + ahead < count ? at + ahead : at]} * dimension; \
+      }                                                                                          \
+      vector a0{}, a1{}, b0{}, b1{}, c0{}, c1{}, d0{}, d1{};                                     \
+      const float* q = question;                                                                 \
+      for (std::size_t left = whole;; left = step, q = question_end) {                           \
+        for (std::size_t i = 0; i < left; i += step) {                                           \
+          RAG_RETRIEVE_DETAIL_PREFETCH(next[0] + i);                                             \
+          RAG_RETRIEVE_DETAIL_PREFETCH(next[1] + i);                                             \
+          RAG_RETRIEVE_DETAIL_PREFETCH(next[2] + i);                                             \
+          RAG_RETRIEVE_DETAIL_PREFETCH(next[3] + i);                                             \
+          RAG_RETRIEVE_DETAIL_STEP(vector, i)                                                    \
+          if constexpr (step == 4 * width) RAG_RETRIEVE_DETAIL_STEP(vector, i + 2 * width)       \
+          if constexpr (step == 32) {                                                            \
+            RAG_RETRIEVE_DETAIL_PREFETCH(next[0] + i + 16);                                      \
+            RAG_RETRIEVE_DETAIL_PREFETCH(next[1] + i + 16);                                      \
+            RAG_RETRIEVE_DETAIL_PREFETCH(next[2] + i + 16);                                      \
+            RAG_RETRIEVE_DETAIL_PREFETCH(next[3] + i + 16);                                      \
+          }                                                                                      \
+        }                                                                                        \
+        if (rest == 0 || q == question_end) break;                                               \
+        for (std::size_t j = 0; j < 4; ++j) {                                                    \
+          std::memcpy(ends[j], row[j] + whole, rest);                                            \
+          row[j] = next[j] = ends[j];                                                            \
+        }                                                                                        \
+      }                                                                                          \
+      a0 += a1, b0 += b1, c0 += c1, d0 += d1;                                                    \
+      alignas(64) float lanes[4][width];                                                         \
+      *reinterpret_cast<vector*>(lanes[0]) = a0, *reinterpret_cast<vector*>(lanes[1]) = b0;      \
+      *reinterpret_cast<vector*>(lanes[2]) = c0, *reinterpret_cast<vector*>(lanes[3]) = d0;      \
+      for (std::size_t j = 0; j < 4 && first + j < count; ++j) {                                 \
+        floats_4 sum = RAG_RETRIEVE_DETAIL_LOAD(floats_4, lanes[j]);                             \
+        for (std::size_t k = 4; k < width; k += 4)                                               \
+          sum += RAG_RETRIEVE_DETAIL_LOAD(floats_4, lanes[j] + k);                               \
+        scores[first + j] = (sum[0] + sum[2]) + (sum[1] + sum[3]);                               \
+      }                                                                                          \
+    }                                                                                            \
+  }
+
+// `packed` holds number i of 2 * width questions side by side, for each i. A number of a row meets
+// all of them at once, and no sum runs across a vector. Says whether any score reaches its bar.
+#define RAG_RETRIEVE_DETAIL_TILE(name, target, vector)                                             \
+  target RAG_RETRIEVE_DETAIL_APART inline bool name(                                               \
+      const float* packed, std::size_t dimension, const float* rows, const std::uint32_t* numbers, \
+      const float* bars, float* scores) {                                                          \
+    constexpr std::size_t width = sizeof(vector) / sizeof(float);                                  \
+    const float* ra = rows + std::size_t{numbers[0]} * dimension;                                  \
+    const float* rb = rows + std::size_t{numbers[1]} * dimension;                                  \
+    const float* rc = rows + std::size_t{numbers[2]} * dimension;                                  \
+    const float* rd = rows + std::size_t{numbers[3]} * dimension;                                  \
+    const float* re = rows + std::size_t{numbers[4]} * dimension;                                  \
+    const float* rf = rows + std::size_t{numbers[5]} * dimension;                                  \
+    vector a0{}, a1{}, b0{}, b1{}, c0{}, c1{}, d0{}, d1{}, e0{}, e1{}, f0{}, f1{};                 \
+    for (std::size_t i = 0; i < dimension; ++i, packed += 2 * width) {                             \
+      const vector q0 = RAG_RETRIEVE_DETAIL_LOAD(vector, packed);                                  \
+      const vector q1 = RAG_RETRIEVE_DETAIL_LOAD(vector, packed + width);                          \
+      a0 += q0 * ra[i], a1 += q1 * ra[i], b0 += q0 * rb[i], b1 += q1 * rb[i];                      \
+      c0 += q0 * rc[i], c1 += q1 * rc[i], d0 += q0 * rd[i], d1 += q1 * rd[i];                      \
+      e0 += q0 * re[i], e1 += q1 * re[i], f0 += q0 * rf[i], f1 += q1 * rf[i];                      \
+    }                                                                                              \
+    vector* out = reinterpret_cast<vector*>(scores);                                               \
+    out[0] = a0, out[1] = a1, out[2] = b0, out[3] = b1, out[4] = c0, out[5] = c1;                  \
+    out[6] = d0, out[7] = d1, out[8] = e0, out[9] = e1, out[10] = f0, out[11] = f1;                \
+    int reached = 0;                                                                               \
+    for (std::size_t row = 0; row < 12 * width; row += 2 * width)                                  \
+      for (std::size_t i = 0; i < 2 * width; ++i) reached |= scores[row + i] >= bars[i];           \
+    return reached != 0;                                                                           \
+  }
+
 namespace detail {
 
-/// Sum of a[i] * b[i] over `count` numbers. Sixteen running sums, number i going to sum i mod 16,
-/// are folded in halves at the end. The pattern is fixed: the same numbers give the same bits, and
-/// zeros appended to both vectors change none. Sixteen sums do not wait for each other, so that
-/// compilers can keep them in vector registers.
-[[nodiscard]] inline float dot_kernel(const float* a, const float* b, std::size_t count) {
-  constexpr std::size_t lanes = 16;
-  std::array<float, lanes> sum{};
-  const std::size_t whole = count - count % lanes;
-  for (std::size_t i = 0; i < whole; i += lanes) {
-    for (std::size_t lane = 0; lane < lanes; ++lane) sum[lane] += a[i + lane] * b[i + lane];
+#if defined(__GNUC__)
+RAG_RETRIEVE_DETAIL_VECTOR(floats_4, float, 16);
+#else
+struct floats_4 {
+  float at[4];
+  float operator[](int i) const { return at[i]; }
+  floats_4& operator+=(const floats_4& other) {
+    for (int i = 0; i < 4; ++i) at[i] += other.at[i];
+    return *this;
   }
-  for (std::size_t i = whole; i < count; ++i) sum[i - whole] += a[i] * b[i];
-  for (std::size_t width = lanes / 2; width > 0; width /= 2) {
-    for (std::size_t lane = 0; lane < width; ++lane) sum[lane] += sum[lane + width];
+  floats_4 operator*(const floats_4& other) const {
+    return {at[0] * other.at[0], at[1] * other.at[1], at[2] * other.at[2], at[3] * other.at[3]};
   }
-  return sum[0];
+  floats_4 operator*(float other) const { return *this * floats_4{other, other, other, other}; }
+};
+#endif
+
+/// A row of codes is cut into runs of 64 bytes, 32 words of 16 bits; word i of run c holds, four
+/// bits each from the lowest, the codes of dimensions 128 c + i, + 32, + 64 and + 96. `digits`: 128
+/// words a run in order of the dimension, then the same as bytes in the order that codes_avx2
+/// wants. A sum of 16 products of 15 and 127 fits into 16 bits.
+RAG_RETRIEVE_DETAIL_APART inline void codes_plain(const std::int16_t* digits, std::size_t runs,
+                                                  const std::uint8_t* rows,
+                                                  const std::uint32_t* numbers, std::size_t count,
+                                                  std::int32_t* sums) {
+  const std::size_t ahead = 4 + 16 / runs * 4;
+  for (std::size_t at = 0; at < count; ++at) {
+    const std::uint8_t* row = rows + std::size_t{numbers[at]} * runs * 64;
+    const std::uint32_t later = numbers[at + ahead < count ? at + ahead : at];
+    const std::uint8_t* next = rows + std::size_t{later} * runs * 64;
+    std::int32_t sum = 0;
+#if defined(__GNUC__)
+    RAG_RETRIEVE_DETAIL_VECTOR(shorts, std::int16_t, 16);
+    RAG_RETRIEVE_DETAIL_VECTOR(ints, std::int32_t, 16);
+    ints total{};
+    for (std::size_t run = 0; run < runs; ++run, row += 64) {
+      RAG_RETRIEVE_DETAIL_PREFETCH(next + run * 64);
+      shorts part{};
+      for (std::size_t i = 0; i < 32; i += 8) {
+        const std::int16_t* q = digits + 128 * run + i;
+        const shorts word = RAG_RETRIEVE_DETAIL_LOAD(shorts, row + 2 * i);
+        part += (word & 15) * RAG_RETRIEVE_DETAIL_LOAD(shorts, q) +
+                ((word >> 4) & 15) * RAG_RETRIEVE_DETAIL_LOAD(shorts, q + 32) +
+                ((word >> 8) & 15) * RAG_RETRIEVE_DETAIL_LOAD(shorts, q + 64) +
+                ((word >> 12) & 15) * RAG_RETRIEVE_DETAIL_LOAD(shorts, q + 96);
+      }
+      const ints pairs = reinterpret_cast<ints>(part);
+      total += (pairs >> 16) + ((pairs << 16) >> 16);
+    }
+    sum = (total[0] + total[1]) + (total[2] + total[3]);
+#else
+    static_cast<void>(next);
+    for (std::size_t i = 0; i < 128 * runs; ++i) {
+      const std::size_t byte = i / 128 * 64 + i % 32 * 2 + i / 64 % 2;
+      sum += ((row[byte] >> (i / 32 % 2 * 4)) & 15) * digits[i];
+    }
+#endif
+    sums[at] = sum;
+  }
+}
+
+RAG_RETRIEVE_DETAIL_DOTS(dots_plain, , floats_4)
+RAG_RETRIEVE_DETAIL_TILE(tile_plain, , floats_4)
+
+/// The loops for one kind of processor, and how many questions a tile takes.
+struct kernel_set {
+  decltype(&dots_plain) dots;
+  decltype(&tile_plain) tile;
+  decltype(&codes_plain) codes;
+  std::size_t questions;
+};
+
+// MinGW's g++ does not align the stack for wide vectors, so it has the plain loops.
+#if defined(__GNUC__) && defined(__x86_64__) && (!defined(__MINGW32__) || defined(__clang__))
+#define RAG_RETRIEVE_DETAIL_AVX2 __attribute__((target("avx2,fma")))
+#define RAG_RETRIEVE_DETAIL_AVX512 __attribute__((target("avx512f,avx2,fma")))
+RAG_RETRIEVE_DETAIL_VECTOR(floats_8, float, 32);
+RAG_RETRIEVE_DETAIL_VECTOR(floats_16, float, 64);
+RAG_RETRIEVE_DETAIL_DOTS(dots_avx2, RAG_RETRIEVE_DETAIL_AVX2, floats_8)
+RAG_RETRIEVE_DETAIL_DOTS(dots_avx512, RAG_RETRIEVE_DETAIL_AVX512, floats_16)
+RAG_RETRIEVE_DETAIL_TILE(tile_avx2, RAG_RETRIEVE_DETAIL_AVX2, floats_8)
+RAG_RETRIEVE_DETAIL_TILE(tile_avx512, RAG_RETRIEVE_DETAIL_AVX512, floats_16)
+
+/// pmaddubsw multiplies 32 bytes and adds them in pairs into 16 bits, which hold eight such pairs.
+RAG_RETRIEVE_DETAIL_AVX2 RAG_RETRIEVE_DETAIL_APART inline void codes_avx2(
+    const std::int16_t* digits, std::size_t runs, const std::uint8_t* rows,
+    const std::uint32_t* numbers, std::size_t count, std::int32_t* sums) {
+  RAG_RETRIEVE_DETAIL_VECTOR(bytes, char, 32);
+  RAG_RETRIEVE_DETAIL_VECTOR(shorts, std::int16_t, 32);
+  RAG_RETRIEVE_DETAIL_VECTOR(ints, std::int32_t, 32);
+  RAG_RETRIEVE_DETAIL_VECTOR(ints_4, std::int32_t, 16);
+  const auto* ordered = reinterpret_cast<const char*>(digits + 128 * runs);
+  const std::size_t ahead = 4 + 16 / runs * 4;
+  const shorts one = shorts{} + 1;
+  for (std::size_t at = 0; at < count; ++at) {
+    const std::uint8_t* row = rows + std::size_t{numbers[at]} * runs * 64;
+    const std::uint32_t later = numbers[at + ahead < count ? at + ahead : at];
+    const std::uint8_t* next = rows + std::size_t{later} * runs * 64;
+    ints total{};
+    for (std::size_t run = 0; run < runs;) {
+      shorts low{}, high{};
+      for (const std::size_t end = run + 4 < runs ? run + 4 : runs; run < end; ++run) {
+        RAG_RETRIEVE_DETAIL_PREFETCH(next + run * 64);
+        for (std::size_t half = 0; half < 64; half += 32) {
+          const bytes pair = RAG_RETRIEVE_DETAIL_LOAD(bytes, row + 64 * run + half);
+          const bytes upper = reinterpret_cast<bytes>(reinterpret_cast<shorts>(pair) >> 4) & 15;
+          const char* q = ordered + 128 * run + half;
+          low += __builtin_ia32_pmaddubsw256(pair & 15, RAG_RETRIEVE_DETAIL_LOAD(bytes, q));
+          high += __builtin_ia32_pmaddubsw256(upper, RAG_RETRIEVE_DETAIL_LOAD(bytes, q + 64));
+        }
+      }
+      total += __builtin_ia32_pmaddwd256(low, one) + __builtin_ia32_pmaddwd256(high, one);
+    }
+    const ints_4 sum = RAG_RETRIEVE_DETAIL_LOAD(ints_4, &total) +
+                       RAG_RETRIEVE_DETAIL_LOAD(ints_4, reinterpret_cast<const char*>(&total) + 16);
+    sums[at] = (sum[0] + sum[1]) + (sum[2] + sum[3]);
+  }
+}
+
+/// 2: AVX-512, 1: AVX2 and FMA, 0: neither, as processor and operating system say.
+[[nodiscard]] inline int processor_level() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  __asm__ volatile("cpuid" : "=a"(a), "=b"(b), "=c"(c), "=d"(d) : "a"(0), "c"(0));
+  if (a < 7) return 0;
+  __asm__ volatile("cpuid" : "=a"(a), "=b"(b), "=c"(c), "=d"(d) : "a"(1), "c"(0));
+  constexpr unsigned needed = 1U << 12 | 1U << 27 | 1U << 28;  // FMA, XGETBV, AVX
+  if ((c & needed) != needed) return 0;
+  unsigned saved = 0;  // which registers the system keeps when it changes threads
+  __asm__ volatile("xgetbv" : "=a"(saved), "=d"(d) : "c"(0));
+  __asm__ volatile("cpuid" : "=a"(a), "=b"(b), "=c"(c), "=d"(d) : "a"(7), "c"(0));
+  if ((saved & 0x06) != 0x06 || (b & 1U << 5) == 0) return 0;
+  return (saved & 0xE6) == 0xE6 && (b & 1U << 16) != 0 ? 2 : 1;
+}
+
+/// The loops of a level; only such as processor_level() allows may be run.
+[[nodiscard]] inline kernel_set kernels_of(int level) {
+  if (level == 2) return {&dots_avx512, &tile_avx512, &codes_avx2, 32};
+  if (level == 1) return {&dots_avx2, &tile_avx2, &codes_avx2, 16};
+  return {&dots_plain, &tile_plain, &codes_plain, 8};
+}
+#else
+[[nodiscard]] inline int processor_level() { return 0; }
+[[nodiscard]] inline kernel_set kernels_of(int) {
+  return {&dots_plain, &tile_plain, &codes_plain, 8};
+}
+#endif
+
+/// The best loops that this processor can run.
+[[nodiscard]] inline const kernel_set& kernels() {
+  static const kernel_set best = kernels_of(processor_level());
+  return best;
+}
+
+/// Position of the lowest bit that is set; `word` is not 0.
+[[nodiscard]] inline std::size_t lowest_bit(std::uint64_t word) {
+#if defined(__GNUC__)
+  return static_cast<std::size_t>(__builtin_ctzll(word));
+#else
+  std::size_t at = 0;
+  for (; (word & 1) == 0; word >>= 1) ++at;
+  return at;
+#endif
 }
 
 }  // namespace detail
@@ -2478,20 +2753,28 @@ namespace detail {
 
 [[nodiscard]] inline double dot_in_double(std::span<const float> a, std::span<const float> b) {
   double sum = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) {
+  for (std::size_t i = 0; i < a.size(); ++i)
     sum += static_cast<double>(a[i]) * static_cast<double>(b[i]);
-  }
   return sum;
 }
 
-/// dot() for lengths that are known to be equal. Products of huge numbers leave float's range, and
-/// infinities of both signs would add up to NaN: such a sum is taken again in double and held at
-/// the largest float.
-[[nodiscard]] inline float finite_dot(std::span<const float> a, std::span<const float> b) {
-  const float sum = dot_kernel(a.data(), b.data(), a.size());
+/// What dots gave for two vectors, or what stands in its place. Products of huge numbers leave
+/// float's range, and infinities of both signs would add up to NaN: such a sum is taken again in
+/// double and held at the largest float.
+[[nodiscard]] inline float finite_sum(float sum, std::span<const float> a,
+                                      std::span<const float> b) {
   if (is_finite(sum)) return sum;
   const auto most = static_cast<double>((std::numeric_limits<float>::max)());
   return static_cast<float>((std::clamp)(dot_in_double(a, b), -most, most));
+}
+
+/// dot() for lengths that are known to be equal.
+[[nodiscard]] inline float finite_dot(std::span<const float> a, std::span<const float> b) {
+  if (a.empty()) return 0;
+  const std::uint32_t number = 0;
+  float sum = 0;
+  kernels().dots(a.data(), a.size(), b.data(), &number, 1, &sum);
+  return finite_sum(sum, a, b);
 }
 
 inline void require_equal_lengths(std::string_view function, std::size_t a, std::size_t b) {
@@ -2536,9 +2819,7 @@ inline void require_equal_lengths(std::string_view function, std::size_t a, std:
 [[nodiscard]] inline bool normalise(std::span<float> values) {
   const double length = std::sqrt(detail::dot_in_double(values, values));
   if (length <= 0) return false;
-  for (float& value : values) {
-    value = static_cast<float>(static_cast<double>(value) / length);
-  }
+  for (float& value : values) value = static_cast<float>(static_cast<double>(value) / length);
   return true;
 }
 
@@ -2594,9 +2875,8 @@ template <class Who>
   if (right_length && bad == values.size()) return {};
 
   const std::string what = "embedder " + in_quotes(source.model) + ": the vector of " + who();
-  if (right_length) {
+  if (right_length)
     return error(errc::not_finite, what + ": " + not_finite_text(bad, values.size()));
-  }
   const std::string wanted = dimension == 0 ? "at least 1" : text_of(dimension);
   const std::string why = source.dimension != 0 ? "the embedder's dimension" : "its first length";
   return error(errc::dimension_mismatch, what + " has " + text_of(values.size()) +
@@ -2617,12 +2897,10 @@ template <class Who>
 
 [[nodiscard]] inline result<void> check_embedder(const embedder& source) {
   const std::string what = "embedder " + in_quotes(source.model);
-  if (!source.embed) {
+  if (!source.embed)
     return error(errc::invalid_argument, what + ": embed is not set, expected a function");
-  }
-  if (source.batch_size == 0) {
+  if (source.batch_size == 0)
     return error(errc::invalid_argument, what + ": batch_size 0 must be at least 1");
-  }
   return {};
 }
 
@@ -5898,7 +6176,8 @@ class identifier_finder {
 // 9. Terms: an inverted index scored with BM25, and the exact codes beside it
 //
 // In   the terms of chunks and of a question, the codes found in them (8), what is counted over the
-//      rows that this reader may read, and the rows that this search looks at.
+//      rows that this reader may read, and the rows that this search looks at. A term_index_builder
+//      takes chunks, the term_index that it builds is searched.
 // Out  rows, best first, with the numbers behind their scores.
 //
 //   score(q, d) = sum over t in q of  idf(t) * weight(t, d)             each distinct t once
@@ -6012,9 +6291,12 @@ inline constexpr unsigned score_bits = 20;
 /// The distinct ones of `terms`, in order of first use.
 [[nodiscard]] inline std::vector<std::string_view> distinct(std::span<const std::string> terms) {
   std::vector<std::string_view> out;
-  detail::key_set<std::string_view> seen;
+  key_set<std::string_view> seen;  // of many terms
+  out.reserve(terms.size());
   for (const std::string& term : terms) {
-    if (seen.insert(term)) out.push_back(term);
+    const bool is_new = terms.size() > 16 ? seen.insert(term)
+                                          : std::find(out.begin(), out.end(), term) == out.end();
+    if (is_new) out.push_back(term);
   }
   return out;
 }
@@ -6038,12 +6320,30 @@ class text_numbers {
 
   /// The number of a text; no_row: none.
   [[nodiscard]] std::uint32_t find(std::string_view text) const {
-    return slots_.empty() ? no_row : slots_[slot_of(text, text_hash{}(text))];
+    return slots_.empty() ? no_row : slots_[slot_of(text, hash_of_text(text))];
   }
   /// The same; a text without a number gets the next one.
-  std::uint32_t add(std::string_view text) { return add(text, text_hash{}(text)); }
-  std::uint32_t add_from(const text_numbers& other, std::uint32_t number) {
-    return add(other.text(number), other.entries_[number].hash);
+  std::uint32_t add(std::string_view text) {
+    const std::uint32_t hash = hash_of_text(text);
+    if (slots_.size() < 2 * (size() + 1)) grow();
+    std::uint32_t& number = slots_[slot_of(text, hash)];
+    if (number == no_row) {
+      if (bytes_.size() > no_row) {
+        raise(error(errc::invalid_argument, "term_index: the terms have more than 2^32 bytes"));
+      }
+      number = static_cast<std::uint32_t>(size());
+      entries_.push_back({static_cast<std::uint32_t>(bytes_.size()), hash});
+      bytes_ += text;
+    }
+    return number;
+  }
+  /// Gives back the memory that is held to spare.
+  void tighten() {
+    bytes_.shrink_to_fit();
+    entries_.shrink_to_fit();
+  }
+  [[nodiscard]] std::size_t bytes() const {
+    return bytes_.capacity() + sizeof(entry) * entries_.capacity() + 4 * slots_.capacity();
   }
 
   [[nodiscard]] std::string_view text(std::uint32_t number) const {
@@ -6054,23 +6354,16 @@ class text_numbers {
 
  private:
   struct entry {
-    std::size_t begin = 0;  // in bytes_; it ends where the next one begins
-    std::size_t hash = 0;
+    std::uint32_t begin = 0;  // in bytes_; it ends where the next one begins
+    std::uint32_t hash = 0;
   };
 
-  std::uint32_t add(std::string_view text, std::size_t hash) {
-    if (slots_.size() < 2 * (size() + 1)) grow();
-    std::uint32_t& number = slots_[slot_of(text, hash)];
-    if (number == no_row) {
-      number = static_cast<std::uint32_t>(size());
-      entries_.push_back({bytes_.size(), hash});
-      bytes_ += text;
-    }
-    return number;
+  [[nodiscard]] static std::uint32_t hash_of_text(std::string_view text) {
+    return static_cast<std::uint32_t>(text_hash{}(text));
   }
 
   /// Where the text's number stands, or else belongs: the first free slot from that of its hash on.
-  [[nodiscard]] std::size_t slot_of(std::string_view wanted, std::size_t hash) const {
+  [[nodiscard]] std::size_t slot_of(std::string_view wanted, std::uint32_t hash) const {
     std::size_t slot = hash & (slots_.size() - 1);
     for (; slots_[slot] != no_row; slot = (slot + 1) & (slots_.size() - 1)) {
       if (entries_[slots_[slot]].hash == hash && text(slots_[slot]) == wanted) break;
@@ -6176,89 +6469,728 @@ struct term_statistics {
   std::vector<std::size_t> chunks_with = {};  ///< n of each distinct term, in order of first use
 };
 
-/// For each term the chunks that hold it, and how often: checkout -> E42, E43, G.
-///
-/// Rows are numbered 0, 1, 2 ... as they are added. A deleted chunk is a row that no set contains
-/// any more: all numbers are then those of an index that never held it. Reading is const and may
-/// happen on many threads at once. Postings hold counts and the index lengths, never a score, so
-/// that they serve any set of readable chunks.
-class term_index {
- public:
-  term_index() = default;
+// Postings are frozen: a builder collects them and build() writes them once, in byte order of the
+// terms; segments are merged list by list. They hold counts, never a score, so that they serve any
+// set of readable chunks. The rows are cut into windows of 4,096. A long list has a block for each
+// window it touches, with 2 bytes a posting; a short one has 4 bytes a posting.
 
-  /// Throws errc::invalid_argument for options outside their limits; try_make returns it.
-  explicit term_index(const bm25_options& options) : options_(options) {
-    check_bm25(options).value();
+/// A chunk that holds a term, and how often.
+struct term_posting {
+  std::uint32_t row = 0;
+  std::uint32_t count = 0;
+};
+
+namespace detail {
+
+// The sums of a window (16 KiB) stay in the first-level cache, and the place of a posting in its
+// window and its count share 16 bits.
+inline constexpr unsigned window_bits = 12;
+inline constexpr std::uint32_t window_rows = 1U << window_bits;
+inline constexpr std::uint32_t many = 15;             // this count or more: see large_counts
+inline constexpr std::size_t long_list = 64;          // postings from which a list has blocks
+inline constexpr std::uint32_t most_rows = 1U << 28;  // row and count share 32 bits
+inline constexpr std::size_t most_codes = 1U << 16;   // different lengths that tables can have
+
+/// Where the list of a term begins; it ends where the next one begins.
+struct term_record {
+  std::uint32_t first = 0;  // in `shorts`: the postings of a short list, the best ones of a long
+  std::uint32_t block = 0;  // in `blocks`: none for a short list
+  std::uint32_t count = 0;  // postings
+};
+
+/// The postings of a long list in one window. `best` bounds what they can be worth under any
+/// statistics. It holds a pair (count << 12 | code of the length) for counts of 1, of 2, of 3 and
+/// above: the largest count and the shortest length of these postings, which need not be of one
+/// posting; 0: none.
+struct posting_block {
+  std::uint32_t first = 0;      // in `longs`
+  std::uint32_t bits = no_row;  // in `bits`, of a full block
+  std::uint16_t window = 0;
+  std::uint16_t count = 0;
+  std::array<std::uint16_t, 4> best = {};
+};
+
+/// The places of a full block as bits, and how many stand before each word of them: whether a place
+/// has a posting, and which, without a search.
+struct block_bits {
+  static constexpr std::size_t from = 160;  // postings of a block
+
+  std::array<std::uint64_t, window_rows / 64> words = {};
+  std::array<std::uint16_t, window_rows / 64> before = {};
+
+  [[nodiscard]] bool contains(std::uint32_t place) const {
+    return ((words[place / 64] >> (place % 64)) & 1U) != 0;
   }
-  [[nodiscard]] static result<term_index> try_make(const bm25_options& options) {
-    if (const result<void> good = check_bm25(options); !good) return good.failure();
-    return term_index(options);
+  [[nodiscard]] std::uint32_t count_before(std::uint32_t place) const {
+    const std::uint64_t below = words[place / 64] & ((std::uint64_t{1} << (place % 64)) - 1);
+    return before[place / 64] + static_cast<std::uint32_t>(std::popcount(below));
+  }
+};
+
+/// The lists, as arrays.
+struct frozen_terms {
+  text_numbers terms;                 // numbered in byte order
+  std::vector<term_record> lists;     // of each term, and one more as their end
+  std::vector<std::uint32_t> shorts;  // row << 4 | count
+  std::vector<std::uint16_t> longs;   // place in the window << 4 | count
+  std::vector<posting_block> blocks;  // list after list, windows rising
+  std::vector<block_bits> bits;
+  std::vector<std::pair<std::uint64_t, std::uint32_t>> large_counts;  // list << 32 | row, count
+  std::uint32_t largest_count = 0;
+  std::vector<std::uint32_t> lengths;       // by row
+  std::vector<std::uint32_t> lengths_used;  // each once, rising
+  std::vector<std::uint16_t> length_codes;  // by row: place of its length in there
+
+  [[nodiscard]] std::span<const posting_block> blocks_of(std::uint32_t list) const {
+    return std::span(blocks).subspan(lists[list].block, lists[list + 1].block - lists[list].block);
+  }
+  /// A short list itself; of a long one the postings that are worth most by the index's own
+  /// statistics, falling.
+  [[nodiscard]] std::span<const std::uint32_t> shorts_of(std::uint32_t list) const {
+    return std::span(shorts).subspan(lists[list].first, lists[list + 1].first - lists[list].first);
+  }
+  /// Where the large count of a posting stands: `guess`, most often, if that is behind the last
+  /// one.
+  [[nodiscard]] std::size_t large_at(std::uint32_t list, std::uint32_t row,
+                                     std::size_t guess = 0) const {
+    const std::pair wanted(std::uint64_t{list} << 32 | row, std::uint32_t{0});
+    if (guess < large_counts.size() && large_counts[guess].first == wanted.first) return guess;
+    const auto at = std::lower_bound(large_counts.begin(), large_counts.end(), wanted);
+    return static_cast<std::size_t>(at - large_counts.begin());
+  }
+  [[nodiscard]] std::uint32_t count_of(std::uint32_t list, std::uint32_t row,
+                                       std::uint32_t count) const {
+    return count < many ? count : large_counts[large_at(list, row)].second;
   }
 
-  /// Adds a chunk by its terms, repeats included, in any order; none is allowed. Returns its row.
-  std::uint32_t add(std::span<const std::string> terms) {
-    const auto row = static_cast<std::uint32_t>(lengths_.size());
-    for (const std::string& term : terms) {
-      posting_list& list = list_to_extend(term);
-      if (list.count == 0 || in(list).back().row != row) append(list, {row, 0});
-      ++postings_[list.begin + list.count - 1].count;
-    }
-    lengths_.push_back(static_cast<std::uint32_t>(terms.size()));
-    return row;
-  }
-
-  /// A chunk that holds a term, and how often.
-  struct posting {
-    std::uint32_t row = 0;
-    std::uint32_t count = 0;
-  };
-
-  /// Visits each term in byte order with its postings, rows rising: visit(std::string_view term,
-  /// std::span<const posting>). Cost: O(postings + terms log terms).
+  /// visit(row, count), rows rising.
   template <class Visit>
-  void for_each_list(Visit&& visit) const {
-    std::vector<std::uint32_t> order(lists_.size());
-    for (std::uint32_t i = 0; i < order.size(); ++i) order[i] = i;
-    std::sort(order.begin(), order.end(),
-              [this](std::uint32_t a, std::uint32_t b) { return terms_.text(a) < terms_.text(b); });
-    for (const std::uint32_t each : order) visit(terms_.text(each), in(lists_[each]));
+  void for_each(std::uint32_t list, Visit&& visit) const {
+    for (const posting_block& block : blocks_of(list)) {
+      const std::uint32_t base = std::uint32_t{block.window} << window_bits;
+      for (std::uint32_t i = 0; i < block.count; ++i) {
+        const std::uint32_t code = longs[block.first + i];
+        visit(base + (code >> 4), count_of(list, base + (code >> 4), code & 15U));
+      }
+    }
+    if (!blocks_of(list).empty()) return;
+    for (const std::uint32_t code : shorts_of(list)) {
+      visit(code >> 4, count_of(list, code >> 4, code & 15U));
+    }
   }
 
-  /// Adds rows at once, from whole posting lists: the lengths of the rows, then each list. True if
-  /// the list is one: a term that is new, rows that rise and exist, counts above 0.
-  void add_lengths(std::span<const std::uint32_t> lengths) {
-    lengths_.insert(lengths_.end(), lengths.begin(), lengths.end());
+  /// How often a row holds a term. Cost: O(log of the list).
+  [[nodiscard]] std::uint32_t count_in(std::uint32_t list, std::uint32_t row) const {
+    const auto found = [&](auto begin, auto end, std::uint32_t code) -> std::uint32_t {
+      const auto at = std::lower_bound(begin, end, code);  // a count is at least 1
+      return at != end && (*at | 15U) == (code | 15U) ? count_of(list, row, *at & 15U) : 0;
+    };
+    if (row >= lengths.size()) return 0;
+    const auto parts = blocks_of(list);
+    const auto few = shorts_of(list);
+    if (parts.empty()) return found(few.begin(), few.end(), row << 4);
+    const auto block = std::lower_bound(
+        parts.begin(), parts.end(), row >> window_bits,
+        [](const posting_block& b, std::uint32_t window) { return b.window < window; });
+    if (block == parts.end() || block->window != row >> window_bits) return 0;
+    const auto begin = longs.begin() + static_cast<std::ptrdiff_t>(block->first);
+    return found(begin, begin + block->count, (row % window_rows) << 4);
   }
-  [[nodiscard]] bool add_list(std::string_view term, std::span<const posting> list) {
-    for (std::size_t i = 0; i < list.size(); ++i) {
-      if (list[i].count == 0 || list[i].row >= size()) return false;
-      if (i > 0 && list[i].row <= list[i - 1].row) return false;
+
+  [[nodiscard]] std::size_t bytes() const {
+    const auto of = [](const auto& array) { return array.capacity() * sizeof(array[0]); };
+    return sizeof *this + terms.bytes() + of(lists) + of(shorts) + of(longs) + of(blocks) +
+           of(bits) + of(large_counts) + of(lengths) + of(lengths_used) + of(length_codes);
+  }
+
+  void set_lengths(std::vector<std::uint32_t> of_rows) {
+    lengths = std::move(of_rows);
+    lengths.shrink_to_fit();
+    length_codes.reserve(lengths.size());
+    lengths_used = lengths;
+    std::sort(lengths_used.begin(), lengths_used.end());
+    lengths_used.erase(std::unique(lengths_used.begin(), lengths_used.end()), lengths_used.end());
+    lengths_used.shrink_to_fit();
+    for (const std::uint32_t length : lengths) {
+      const auto at = std::lower_bound(lengths_used.begin(), lengths_used.end(), length);
+      const auto code = static_cast<std::size_t>(at - lengths_used.begin());
+      length_codes.push_back(static_cast<std::uint16_t>((std::min)(code, most_codes - 1)));
     }
-    if (list.empty() || !find(term).empty()) return false;
-    list_to_extend(term) = {postings_.size(), list.size(), list.size()};
-    postings_.insert(postings_.end(), list.begin(), list.end());
+  }
+};
+
+/// What a count is worth in a chunk of a length, for one average length: in units of 2^-26, by
+/// count (0 to 15; 15: the largest there is) and code of the length.
+struct weight_table {
+  double average = 0;
+  std::size_t width = 0;
+  std::vector<std::uint32_t> units;
+
+  weight_table(const frozen_terms& terms, const bm25_options& options, double average_length)
+      : average(average_length), width((std::min)(terms.lengths_used.size(), most_codes)) {
+    units.assign(width, 0);
+    units.reserve(16 * width);
+    for (std::uint32_t count = 1; count <= many; ++count) {
+      const std::uint32_t tf = count < many ? count : (std::max)(many, terms.largest_count);
+      for (std::size_t code = 0; code < width; ++code) {
+        units.push_back(static_cast<std::uint32_t>(to_units(
+            bm25_weight(tf, terms.lengths_used[code], average_length, options), weight_bits)));
+      }
+    }
+  }
+  [[nodiscard]] std::uint32_t of(std::uint32_t count, std::uint32_t code) const {
+    return units[count * width + code];
+  }
+};
+
+/// The tables of the latest averages: a scope keeps its average until something changes.
+class weight_tables {
+ public:
+  [[nodiscard]] std::shared_ptr<const weight_table> get(const frozen_terms& terms,
+                                                        const bm25_options& options,
+                                                        double average) {
+    const std::lock_guard lock(mutex_);
+    for (const auto& known : latest_) {
+      if (known && !(known->average < average) && !(known->average > average)) return known;
+    }
+    return latest_[next_++ % latest_.size()] =
+               std::make_shared<const weight_table>(terms, options, average);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::array<std::shared_ptr<const weight_table>, 4> latest_;
+  std::size_t next_ = 0;
+};
+
+/// Writes the lists of an index one after the other, in byte order of the terms.
+class term_list_writer {
+ public:
+  term_list_writer(const bm25_options& options, std::vector<std::uint32_t> lengths) {
+    double sum = 0;
+    for (const std::uint32_t length : lengths) sum += length;
+    const auto rows = static_cast<double>((std::max)(lengths.size(), std::size_t{1}));
+    out_.set_lengths(std::move(lengths));
+    own_.emplace(out_, options, sum / rows);
+  }
+
+  /// False if this is no list: a term that comes later, rows that rise and exist, counts above 0.
+  [[nodiscard]] bool add(std::string_view term, std::span<const term_posting> list) {
+    const auto number = static_cast<std::uint32_t>(out_.lists.size());
+    if (number > 0 && !(out_.terms.text(number - 1) < term)) return false;
+    std::size_t windows = 0;
+    for (std::size_t i = 0; i < list.size(); ++i) {
+      if (list[i].count == 0 || list[i].row >= out_.lengths.size()) return false;
+      if (i > 0 && list[i].row <= list[i - 1].row) return false;
+      windows += i == 0 || list[i].row / window_rows != list[i - 1].row / window_rows ? 1U : 0U;
+    }
+    if (list.empty()) return false;
+    add_record(list.size());
+    out_.terms.add(term);
+    for (const term_posting& p : list) {
+      out_.largest_count = (std::max)(out_.largest_count, p.count);
+      if (p.count >= many)
+        out_.large_counts.push_back({std::uint64_t{number} << 32 | p.row, p.count});
+    }
+    if (list.size() < long_list || list.size() < 16 * windows) {
+      for (const term_posting& p : list)
+        out_.shorts.push_back(p.row << 4 | (std::min)(p.count, many));
+    } else {
+      add_best(list);
+      add_blocks(list);
+    }
     return true;
   }
 
-  /// Gives back the memory that growing lists hold to spare. Cost: O(postings).
-  void tighten() {
-    std::size_t sum = 0;
-    for (const posting_list& list : lists_) sum += list.count;
-    std::vector<posting> tight;
-    tight.reserve(sum);
-    for (posting_list& list : lists_) {
-      const std::span<const posting> own = in(list);
-      list = {tight.size(), list.count, list.count};
-      tight.insert(tight.end(), own.begin(), own.end());
+  [[nodiscard]] frozen_terms finish() {
+    add_record(0);
+    if (out_.lengths.size() > most_rows || (out_.shorts.size() | out_.longs.size()) > no_row) {
+      raise(error(errc::invalid_argument, "term_index: more than 2^28 rows or 2^32 postings"));
     }
-    postings_ = std::move(tight);
-    lists_.shrink_to_fit();
-    lengths_.shrink_to_fit();
+    out_.longs.push_back(0);  // count_before of the last place may point here
+    out_.terms.tighten();
+    const auto tighten = [](auto&... arrays) { (arrays.shrink_to_fit(), ...); };
+    tighten(out_.lists, out_.shorts, out_.longs, out_.blocks, out_.bits);
+    return std::move(out_);
   }
 
-  [[nodiscard]] std::size_t size() const noexcept { return lengths_.size(); }
-  [[nodiscard]] std::uint32_t length(std::uint32_t row) const { return lengths_[row]; }
+ private:
+  void add_record(std::size_t count) {
+    const auto at = [](std::size_t place) { return static_cast<std::uint32_t>(place); };
+    out_.lists.push_back({at(out_.shorts.size()), at(out_.blocks.size()), at(count)});
+  }
+
+  /// The postings of a long list that are worth most by the index's own statistics: a search looks
+  /// at them first, for a score that k rows reach.
+  void add_best(std::span<const term_posting> list) {
+    worth_.clear();
+    for (const term_posting& p : list) {
+      const std::uint32_t count = (std::min)(p.count, many);
+      const std::uint64_t weight = own_->of(count, out_.length_codes[p.row]);
+      worth_.push_back(weight << 32 | p.row << 4 | count);
+    }
+    const auto cut =
+        worth_.begin() + static_cast<std::ptrdiff_t>((std::min)(list.size() / 8, std::size_t{128}));
+    std::nth_element(worth_.begin(), cut, worth_.end(), std::greater<>());
+    std::sort(worth_.begin(), cut, std::greater<>());
+    for (auto at = worth_.begin(); at != cut; ++at) {
+      out_.shorts.push_back(static_cast<std::uint32_t>(*at));
+    }
+  }
+
+  void add_blocks(std::span<const term_posting> list) {
+    for (std::size_t from = 0; from < list.size();) {
+      posting_block block;
+      const std::uint32_t window = list[from].row >> window_bits;
+      block.first = static_cast<std::uint32_t>(out_.longs.size());
+      block.window = static_cast<std::uint16_t>(window);
+      for (; from < list.size() && list[from].row >> window_bits == window; ++from, ++block.count) {
+        const term_posting& p = list[from];
+        const std::uint32_t count = (std::min)(p.count, many);
+        out_.longs.push_back(static_cast<std::uint16_t>((p.row % window_rows) << 4 | count));
+        const std::uint32_t code = (std::min)(std::uint32_t{out_.length_codes[p.row]}, 4095U);
+        std::uint16_t& best = block.best[(std::min)(count, 4U) - 1];
+        best = static_cast<std::uint16_t>((std::max)(best & 0xF000U, count << 12) |
+                                          (best == 0 ? code : (std::min)(best & 4095U, code)));
+      }
+      if (block.count >= block_bits::from) add_bits(block);
+      out_.blocks.push_back(block);
+    }
+  }
+
+  void add_bits(posting_block& block) {
+    block.bits = static_cast<std::uint32_t>(out_.bits.size());
+    block_bits& bits = out_.bits.emplace_back();
+    for (std::uint32_t i = 0; i < block.count; ++i) {
+      const std::uint32_t place = out_.longs[block.first + i] >> 4;
+      bits.words[place / 64] |= std::uint64_t{1} << (place % 64);
+    }
+    for (std::size_t word = 1; word < bits.words.size(); ++word) {
+      bits.before[word] =
+          static_cast<std::uint16_t>(bits.before[word - 1] + std::popcount(bits.words[word - 1]));
+    }
+  }
+
+  frozen_terms out_;
+  std::optional<weight_table> own_;
+  std::vector<std::uint64_t> worth_;
+};
+
+/// Keeps the k best of the rows it is given, highest units first, equal units by row.
+class best_rows {
+ public:
+  /// Only rows with at least so many units are wanted (1 or more): what is known before.
+  best_rows(std::size_t k, std::uint32_t at_least) : k_(k), limit_(k), bar_(at_least) {}
+
+  /// No row below can enter any more; one that reaches it may, by its smaller number.
+  [[nodiscard]] std::uint32_t bar() const { return bar_; }
+  [[nodiscard]] std::size_t k() const { return k_; }
+  /// Takes note of different rows that have at least so many units.
+  void raise_by(std::span<const std::uint32_t> units) {
+    if (units.size() < k_) return;
+    std::vector<std::uint32_t> order(units.begin(), units.end());
+    const auto last = order.begin() + static_cast<std::ptrdiff_t>(k_) - 1;
+    std::nth_element(order.begin(), last, order.end(), std::greater<>());
+    bar_ = (std::max)(bar_, *last);
+  }
+
+  void add(std::uint32_t units, std::uint32_t row) {  // units >= bar()
+    keys_.push_back(std::uint64_t{units} << 32 | (no_row - row));
+    if (keys_.size() < limit_) return;
+    cut();
+    limit_ = 2 * k_;
+  }
+
+  [[nodiscard]] std::vector<lexical_hit> take() {
+    if (keys_.size() > k_) cut();
+    std::sort(keys_.begin(), keys_.end(), std::greater<>());
+    std::vector<lexical_hit> hits;
+    hits.reserve(keys_.size());
+    for (const std::uint64_t key : keys_) {
+      hits.push_back({.row = no_row - static_cast<std::uint32_t>(key), .units = key >> 32});
+    }
+    return hits;
+  }
+
+ private:
+  void cut() {
+    const auto last = keys_.begin() + static_cast<std::ptrdiff_t>(k_) - 1;
+    std::nth_element(keys_.begin(), last, keys_.end(), std::greater<>());
+    keys_.resize(k_);
+    bar_ = (std::max)(bar_, static_cast<std::uint32_t>(keys_.back() >> 32));
+  }
+
+  std::size_t k_ = 0;
+  std::size_t limit_ = 0;
+  std::uint32_t bar_ = 1;
+  std::vector<std::uint64_t> keys_;
+};
+
+// ---- pruned search: begin -----------------------------------------------------------------------
+// A search adds whole numbers window by window, and leaves out what cannot reach the bar: the score
+// that k rows are known to have.
+//
+//   1 bound   What can a list add to a row of a window? For a block of a long list the best of its
+//             pairs; a short list is decoded, so its largest value there. Their sum bounds the
+//             window.
+//   2 bar     Each list's best postings, as far as the filter lets them through, give a first bar.
+//   3 order   Windows go from the highest bound down, until a bound is below the bar.
+//   4 window  Its lists stand by bound, rising. The first ones, which together stay below the bar,
+//             are left for look-ups, but only while they are longer than all that is added: else
+//             adding is cheaper, and with many terms this is plain adding. What reaches the bar
+//             with all the bounds left out is a candidate; each list left out is looked up, from
+//             the highest bound down, and candidates are dropped as soon as they cannot reach it.
+//             If the filter leaves few rows of the window, these are the candidates, and every
+//             list is looked up.
+//
+// Nothing depends on the order in which the bar rises: a row below it is in no result, and rows
+// that equal it stay in. So every plan gives the rows and numbers of score_all.
+//
+// Source   Turtle and Flood, Query Evaluation: Strategies and Optimizations, 1995 (MaxScore);
+//          Ding and Suel, Faster Top-k Document Retrieval Using Block-Max Indexes, 2011.
+
+/// A term of the question that this index holds.
+struct list_to_add {
+  std::uint32_t list = 0;
+  std::uint64_t idf = 0;
+};
+
+/// One search in one index. The rows go to `best`, which may know a bar already.
+class pruned_search {
+ public:
+  static constexpr std::uint32_t most_units = 0x7FFFFFFFU;  // sums are compared as signed numbers
+
+  pruned_search(const frozen_terms& terms, const bm25_options& options, const weight_table& table,
+                std::span<const list_to_add> lists, const row_set& among, best_rows& best)
+      : terms_(terms), options_(options), table_(table), lists_(lists), among_(among), best_(best) {
+    const std::size_t rows = terms.lengths.size();
+    all_ = among.size() >= rows;
+    for (std::size_t row = 0; all_ && row < rows; row += 64) {
+      const std::uint64_t unused = rows - row < 64 ? ~std::uint64_t{0} << (rows - row) : 0;
+      all_ = ~(among.words()[row / 64] | unused) == 0;
+    }
+  }
+
+  /// False if the sums might not fit: nothing was searched.
+  [[nodiscard]] bool run() {
+    slices_.assign(windows_ * lists_.size(), {});
+    std::size_t postings = 0;
+    for (const list_to_add& each : lists_) postings += terms_.shorts_of(each.list).size();
+    decoded_.reserve(postings);  // slices point into it
+    for (const list_to_add& each : lists_) {
+      if (terms_.blocks_of(each.list).empty()) {
+        read_short(each);
+      } else {
+        read_long(each);
+      }
+    }
+    std::vector<std::uint64_t> order;  // bound, then the earlier window first
+    for (std::uint32_t window = 0; window < windows_; ++window) {
+      std::uint64_t bound = 0;
+      for (const slice& each : slices_of(window)) bound += each.bound;
+      if (bound > most_units) return false;
+      if (bound >= best_.bar()) order.push_back(bound << 32 | (no_row - window));
+    }
+    std::sort(order.begin(), order.end(), std::greater<>());
+    for (const std::uint64_t each : order) {
+      if (each >> 32 < best_.bar()) break;
+      search_window(no_row - static_cast<std::uint32_t>(each));
+    }
+    return true;
+  }
+
+ private:
+  /// The postings of one list in one window: as in `longs`.
+  struct slice {
+    const std::uint16_t* codes = nullptr;
+    std::uint32_t count = 0;
+    std::uint32_t bound = 0;
+    std::uint32_t bits = no_row;
+    const list_to_add* of = nullptr;
+  };
+
+  [[nodiscard]] std::span<slice> slices_of(std::uint32_t window) {
+    return std::span(slices_).subspan(window * lists_.size(), lists_.size());
+  }
+
+  [[nodiscard]] std::uint32_t value_of(const list_to_add& of, std::uint32_t row,
+                                       std::uint32_t count) const {
+    if (count == many) return large_value(of, terms_.large_at(of.list, row));
+    return static_cast<std::uint32_t>(
+        term_value(of.idf, table_.of(count, terms_.length_codes[row])));
+  }
+  [[nodiscard]] std::uint32_t large_value(const list_to_add& of, std::size_t at) const {
+    const auto& [place, count] = terms_.large_counts[at];
+    const std::uint32_t length = terms_.lengths[static_cast<std::uint32_t>(place)];
+    const double weight = bm25_weight(count, length, table_.average, options_);
+    return static_cast<std::uint32_t>(term_value(of.idf, to_units(weight, weight_bits)));
+  }
+
+  [[nodiscard]] bool is_readable(std::uint32_t row) const { return all_ || among_.contains(row); }
+  [[nodiscard]] slice& slice_of(std::uint32_t window, const list_to_add& of) {
+    return slices_[window * lists_.size() + static_cast<std::size_t>(&of - lists_.data())];
+  }
+
+  void read_short(const list_to_add& of) {
+    std::vector<std::uint32_t> worth;
+    for (const std::uint32_t code : terms_.shorts_of(of.list)) {
+      const std::uint32_t row = code >> 4;
+      if (!is_readable(row)) continue;
+      worth.push_back(value_of(of, row, code & 15U));
+      slice& at = slice_of(row >> window_bits, of);
+      if (at.count++ == 0) at = {decoded_.data() + decoded_.size(), 1, 0, no_row, &of};
+      at.bound = (std::max)(at.bound, worth.back());
+      decoded_.push_back(static_cast<std::uint16_t>(code));  // the low bits of the row: the place
+    }
+    best_.raise_by(worth);
+  }
+
+  void read_long(const list_to_add& of) {
+    for (const posting_block& block : terms_.blocks_of(of.list)) {
+      std::uint32_t weight = 0;
+      for (const std::uint32_t pair : block.best) {
+        weight = (std::max)(weight, table_.of(pair >> 12, pair & 4095U));
+      }
+      const auto bound = static_cast<std::uint32_t>(term_value(of.idf, weight));
+      slice_of(block.window, of) = {terms_.longs.data() + block.first, block.count, bound,
+                                    block.bits, &of};
+    }
+    std::vector<std::uint32_t> worth;
+    for (const std::uint32_t code : terms_.shorts_of(of.list)) {
+      if (worth.size() == best_.k()) break;
+      if (is_readable(code >> 4)) worth.push_back(value_of(of, code >> 4, code & 15U));
+    }
+    best_.raise_by(worth);
+  }
+
+  /// visit(place in the window, value) for each posting, places rising.
+  template <class Visit>
+  void for_each_value(const slice& from, std::uint32_t base, Visit&& visit) const {
+    std::size_t large = 0;
+    const std::uint64_t idf = from.of->idf;
+    const std::uint16_t* length = terms_.length_codes.data() + base;
+    const std::uint32_t* table = table_.units.data();
+    const std::size_t width = table_.width;
+    for (const std::uint32_t code : std::span(from.codes, from.count)) {
+      const std::uint32_t place = code >> 4;
+      const std::uint32_t count = code & 15U;
+      if (count == many) {
+        large = terms_.large_at(from.of->list, base + place, large + 1);
+        visit(place, large_value(*from.of, large));
+      } else {
+        visit(place,
+              static_cast<std::uint32_t>(term_value(idf, table[count * width + length[place]])));
+      }
+    }
+  }
+
+  void search_window(std::uint32_t window) {
+    const std::uint32_t base = window << window_bits;
+    live_.clear();
+    for (const slice& each : slices_of(window)) {
+      if (each.count > 0) live_.push_back(each);
+    }
+    std::sort(live_.begin(), live_.end(),
+              [](const slice& a, const slice& b) { return a.bound < b.bound; });
+    below_.assign(1, 0);
+    for (const slice& each : live_) below_.push_back(below_.back() + each.bound);
+    std::size_t left_out = 0;
+    while (left_out < live_.size() && below_[left_out + 1] < best_.bar()) ++left_out;
+    std::size_t added = 0;
+    for (std::size_t i = left_out; i < live_.size(); ++i) added += live_[i].count;
+    for (; left_out > 0 && live_[left_out - 1].count <= added; --left_out)
+      added += live_[left_out - 1].count;
+
+    const std::uint32_t bar = best_.bar();
+    if (!all_ && take_readable(window, 2 * added / live_.size())) {
+      left_out = live_.size();  // all are looked up
+    } else {
+      add_window(base, left_out, added);
+    }
+    for (std::size_t i = left_out; i-- > 0 && count_ > 0;) {
+      look_up(live_[i], base);
+      keep_if([need = bar - (std::min)(bar, below_[i])](candidate c) { return c.value >= need; });
+    }
+    for (const candidate& each : candidates()) {
+      if (each.value >= best_.bar()) best_.add(each.value, base + each.place);
+    }
+  }
+
+  /// The readable rows of the window as candidates, if these are few: false if not.
+  [[nodiscard]] bool take_readable(std::uint32_t window, std::size_t most) {
+    const std::size_t rows = (std::min)(terms_.lengths.size(), among_.size());
+    const std::size_t base = std::size_t{window} << window_bits;
+    const auto words = among_.words().first((rows + 63) / 64);
+    std::size_t count = 0;
+    for (std::size_t row = base; row < rows && row < base + window_rows; row += 64) {
+      count += static_cast<std::size_t>(std::popcount(words[row / 64]));
+    }
+    if (count > most) return false;
+    count_ = 0;
+    for (std::size_t row = base; row < rows && row < base + window_rows; row += 64) {
+      for (std::uint64_t word = words[row / 64]; word != 0; word &= word - 1) {
+        const std::size_t found = row + static_cast<std::size_t>(std::countr_zero(word));
+        if (found < rows) candidates_[count_++] = {static_cast<std::uint32_t>(found - base), 0};
+      }
+    }
+    return true;
+  }
+
+  /// Adds the lists of the window from `left_out` on, and takes what reaches the bar.
+  void add_window(std::uint32_t base, std::size_t left_out, std::size_t added) {
+    const std::uint32_t bar = best_.bar();
+    const std::uint32_t cut = bar > below_[left_out] ? bar - below_[left_out] : 1;
+    const auto lists = std::span(live_).subspan(left_out);
+    for (const slice& each : lists) {
+      for_each_value(each, base, [sums = sums_.data()](std::uint32_t place, std::uint32_t value) {
+        sums[place] += value;
+      });
+    }
+    if (added < window_rows / 8) {
+      take_few(lists, cut, std::span(live_).first(left_out));
+    } else {
+      take_all(cut);
+    }
+    if (!all_) keep_if([&](candidate c) { return among_.contains(base + c.place); });
+  }
+
+  /// A row of the window that may be wanted, and what is added up of it so far.
+  struct candidate {
+    std::uint32_t place;
+    std::uint32_t value;
+  };
+  [[nodiscard]] std::span<candidate> candidates() { return std::span(candidates_).first(count_); }
+
+  /// The places whose sum reaches the cut; all sums are 0 afterwards.
+  void take_all(std::uint32_t cut) {
+    constexpr std::uint32_t step = 64;
+    const std::uint32_t* sums = sums_.data();
+    const auto least = static_cast<std::int32_t>(cut);
+    std::size_t count = 0;
+    for (std::uint32_t from = 0; from < window_rows; from += step) {
+      std::uint32_t reached = 0;
+      for (std::uint32_t i = from; i < from + step; ++i) {
+        reached |= static_cast<std::int32_t>(sums[i]) >= least ? 1U : 0U;
+      }
+      if (reached == 0) continue;
+      for (std::uint32_t i = from; i < from + step; ++i) {
+        candidates_[count] = {i, sums[i]};
+        count += sums[i] >= cut ? 1U : 0U;
+      }
+    }
+    count_ = count;
+    std::fill(sums_.begin(), sums_.end(), 0);
+  }
+
+  /// The same for a few postings: over them once more, not over the window.
+  void take_few(std::span<const slice> lists, std::uint32_t cut, std::span<const slice> left_out) {
+    std::size_t count = 0;
+    const auto take = [&, sums = sums_.data(), out = candidates_.data()](std::uint32_t place) {
+      out[count] = {place, sums[place]};
+      count += sums[place] >= cut ? 1U : 0U;
+      sums[place] = 0;
+    };
+    for (const slice& each : lists) {
+      for (const std::uint32_t code : std::span(each.codes, each.count)) take(code >> 4);
+    }
+    count_ = count;
+    for (const slice& each : left_out) {
+      if (each.bits != no_row) continue;
+      std::sort(candidates_.begin(), candidates_.begin() + static_cast<std::ptrdiff_t>(count),
+                [](candidate a, candidate b) { return a.place < b.place; });
+      return;
+    }
+  }
+
+  template <class Keep>
+  void keep_if(const Keep& keep) {
+    std::size_t kept = 0;
+    for (const candidate& each : candidates()) {
+      candidates_[kept] = each;
+      kept += keep(candidates_[kept]) ? 1U : 0U;
+    }
+    count_ = kept;
+  }
+
+  /// Adds what a list is worth in the candidates.
+  void look_up(const slice& from, std::uint32_t base) {
+    if (from.bits != no_row) return look_up_bits(from, base);
+    const std::uint16_t* at = from.codes;
+    const std::uint16_t* const end = at + from.count;
+    for (candidate& each : candidates()) {  // places rise
+      at = std::lower_bound(at, end, each.place << 4);
+      if (at == end) return;
+      if (*at >> 4 == each.place) each.value += value_of(*from.of, base + each.place, *at & 15U);
+    }
+  }
+
+  /// The same for a full block. Whether it holds a candidate cannot be foreseen: no branch.
+  void look_up_bits(const slice& from, std::uint32_t base) {
+    const block_bits& bits = terms_.bits[from.bits];
+    for (auto& [place, sum] : candidates()) {
+      const std::uint32_t count = from.codes[bits.count_before(place)] & 15U;
+      const std::uint32_t value = static_cast<std::uint32_t>(
+          term_value(from.of->idf, table_.of(count, terms_.length_codes[base + place])));
+      const std::uint32_t taken = bits.contains(place) ? ~0U : 0U;
+      if ((count & taken) == many) {
+        sum += value_of(*from.of, base + place, count);
+      } else {
+        sum += value & taken;
+      }
+    }
+  }
+
+  const frozen_terms& terms_;
+  const bm25_options& options_;
+  const weight_table& table_;
+  std::span<const list_to_add> lists_;
+  const row_set& among_;
+  best_rows& best_;
+  const std::size_t windows_ = (terms_.lengths.size() + window_rows - 1) / window_rows;
+  bool all_ = true;                     // every row is readable
+  std::vector<slice> slices_;           // window after window, a place for each list
+  std::vector<std::uint16_t> decoded_;  // short lists, readable rows only
+  std::vector<slice> live_;             // of the window
+  std::vector<std::uint32_t> below_;    // sums of their bounds: of the first 0, 1, 2 ...
+  std::array<std::uint32_t, window_rows> sums_ = {};  // by place; 0 between windows
+  std::size_t count_ = 0;                             // of candidates
+  std::array<candidate, window_rows> candidates_;
+};
+
+// ---- pruned search: end -------------------------------------------------------------------------
+
+}  // namespace detail
+
+/// For each term the chunks that hold it, and how often: checkout -> E42, E43, G. It is built once,
+/// by a term_index_builder or of others; a deleted chunk is a row that no set contains any more:
+/// all numbers are then those of an index that never held it. Reading is const and may happen on
+/// many threads at once.
+class term_index {
+ public:
+  using posting = term_posting;
+
+  term_index() = default;
+  /// Of finished lists: see detail::term_list_writer.
+  term_index(const bm25_options& options, detail::frozen_terms terms)
+      : options_(options), terms_(std::move(terms)) {}
+
+  /// Visits each term in byte order with its postings, rows rising: visit(std::string_view term,
+  /// std::span<const posting>). Cost: O(postings).
+  template <class Visit>
+  void for_each_list(Visit&& visit) const {
+    std::vector<posting> list;
+    for (std::uint32_t i = 0; i < terms_.terms.size(); ++i) {
+      list.clear();
+      terms_.for_each(i, [&](std::uint32_t row, std::uint32_t tf) { list.push_back({row, tf}); });
+      visit(terms_.terms.text(i), std::span<const posting>(list));
+    }
+  }
+
+  [[nodiscard]] std::size_t size() const noexcept { return terms_.lengths.size(); }
+  [[nodiscard]] std::uint32_t length(std::uint32_t row) const { return terms_.lengths[row]; }
   [[nodiscard]] const bm25_options& options() const noexcept { return options_; }
+  /// Bytes of memory, all in: lists, names, hash table, lengths, bounds.
+  [[nodiscard]] std::size_t bytes() const { return terms_.bytes(); }
 
   /// One index of the rows of several: row r of parts[i] becomes new_rows[i][r] of `size` rows, or
   /// goes where that is no row. Within a part the new numbers rise. Cost: O(postings).
@@ -6266,28 +7198,44 @@ class term_index {
                                          std::span<const term_index* const> parts,
                                          std::span<const std::vector<std::uint32_t>> new_rows,
                                          std::size_t size) {
-    term_index out;
-    out.options_ = options;
-    out.lengths_.resize(size);
-    std::vector<std::vector<std::uint32_t>> new_lists;  // of each list of a part; no_row: none left
+    std::vector<std::uint32_t> lengths(size);
     for (std::size_t i = 0; i < parts.size(); ++i) {
-      const std::vector<std::uint32_t>& new_row = new_rows[i];
-      for (std::size_t row = 0; row < new_row.size(); ++row) {
-        if (new_row[row] != detail::no_row) out.lengths_[new_row[row]] = parts[i]->lengths_[row];
+      for (std::size_t row = 0; row < new_rows[i].size(); ++row) {
+        if (new_rows[i][row] == detail::no_row) continue;
+        lengths[new_rows[i][row]] = parts[i]->terms_.lengths[row];
       }
-      new_lists.push_back(out.make_room_for(*parts[i], new_row));
     }
-    std::size_t end = 0;
-    for (posting_list& list : out.lists_) {
-      list.begin = end;
-      end += list.room;
+    detail::term_list_writer out(options, std::move(lengths));
+    std::vector<list_name> names, spare_names;
+    std::vector<std::size_t> runs;
+    for (std::uint32_t i = 0; i < parts.size(); ++i) {
+      runs.push_back(names.size());
+      const detail::text_numbers& terms = parts[i]->terms_.terms;
+      for (std::uint32_t list = 0; list < terms.size(); ++list) {
+        names.push_back({terms.text(list), i, list});
+      }
     }
-    out.postings_.resize(end);
-    for (std::size_t i = 0; i < parts.size(); ++i) {
-      out.append_from(*parts[i], new_rows[i], new_lists[i]);
+    detail::merge_runs(std::span(names), runs, spare_names,
+                       [](const list_name& a, const list_name& b) { return a.term < b.term; });
+    std::vector<posting> postings, spare;
+    for (std::size_t at = 0; at < names.size();) {
+      const std::string_view term = names[at].term;
+      postings.clear();
+      runs.clear();
+      for (; at < names.size() && names[at].term == term; ++at) {
+        runs.push_back(postings.size());
+        const std::vector<std::uint32_t>& new_row = new_rows[names[at].part];
+        parts[names[at].part]->terms_.for_each(names[at].list,
+                                               [&](std::uint32_t row, std::uint32_t tf) {
+                                                 if (new_row[row] != detail::no_row)
+                                                   postings.push_back({new_row[row], tf});
+                                               });
+      }
+      detail::merge_runs(std::span(postings), runs, spare,
+                         [](const posting& a, const posting& b) { return a.row < b.row; });
+      if (!postings.empty()) static_cast<void>(out.add(term, postings));
     }
-    out.sort_lists();
-    return out;
+    return term_index(options, out.finish());
   }
 
   /// N and the sum of lengths over the rows of `readable`. Cost: O(rows).
@@ -6296,7 +7244,7 @@ class term_index {
     for (std::size_t row = 0; row < size(); ++row) {
       if (!readable.contains(row)) continue;
       ++sum.chunk_count;
-      sum.total_length += lengths_[row];
+      sum.total_length += terms_.lengths[row];
     }
     return sum;
   }
@@ -6310,7 +7258,8 @@ class term_index {
     return sum;
   }
 
-  /// Every row of `among` with at least one of the terms, scored, in order of rows.
+  /// Every row of `among` with at least one of the terms, scored, in order of rows: the plain form,
+  /// which the pruned one must equal.
   ///
   /// counted   over the rows whose statistics count, perhaps with those of other indexes
   /// among     the rows that may be in the result
@@ -6321,22 +7270,48 @@ class term_index {
     const double average = counted.corpus.average();
     std::vector<std::uint64_t> units(size(), 0);
     row_set found(size());  // a value may round to 0 units, so the sums alone do not tell
-    std::size_t place = 0;
-    for (const std::string_view term : detail::distinct(terms)) {  // each term of the question ...
-      const std::size_t n = counted.chunks_with[place++];
-      if (n == 0) continue;  // ... that a counted chunk holds
-      const std::uint64_t idf = detail::idf_units(counted.corpus.chunk_count, n);
-      for (const posting& p : find(term)) {
-        if (!among.contains(p.row)) continue;
-        units[p.row] += detail::term_value(idf, weight_units(p, average));
-        found.insert(p.row);
-      }
+    for (const detail::list_to_add& each : lists_of(terms, counted)) {
+      terms_.for_each(each.list, [&](std::uint32_t row, std::uint32_t tf) {
+        if (!among.contains(row)) return;
+        units[row] += detail::term_value(each.idf, weight_units(row, tf, average));
+        found.insert(row);
+      });
     }
     std::vector<lexical_hit> hits;
     for (std::size_t row = 0; row < size(); ++row) {
       if (!found.contains(row)) continue;
       hits.push_back({.row = static_cast<std::uint32_t>(row), .units = units[row]});
     }
+    return hits;
+  }
+
+  /// The `k` best rows of score_all, highest score first, equal scores by row, found without
+  /// scoring what cannot be among them.
+  ///
+  /// at_least  rows with fewer units are not wanted: k others, of other indexes, have as many
+  [[nodiscard]] std::vector<lexical_hit> best(std::span<const std::string> terms, std::size_t k,
+                                              const term_statistics& counted, const row_set& among,
+                                              std::uint64_t at_least = 0) const {
+    const std::vector<detail::list_to_add> lists = lists_of(terms, counted);
+    if (k == 0 || lists.empty() || at_least > detail::no_row) return {};
+    if (terms_.lengths_used.size() <= detail::most_codes) {
+      const auto table = tables_->get(terms_, options_, counted.corpus.average());
+      const std::uint64_t least_weight = table->of(1, static_cast<std::uint32_t>(table->width - 1));
+      const bool may_be_0 = std::any_of(lists.begin(), lists.end(), [&](const auto& each) {
+        return detail::term_value(each.idf, least_weight) == 0;
+      });
+      detail::best_rows found((std::min)(k, size()),
+                              static_cast<std::uint32_t>((std::max)(at_least, std::uint64_t{1})));
+      if (detail::pruned_search(terms_, options_, *table, lists, among, found).run()) {
+        std::vector<lexical_hit> hits = found.take();
+        if (hits.size() == k || at_least > 0 || !may_be_0) return hits;
+      }
+    }
+    std::vector<lexical_hit> hits = score_all(terms, counted, among);
+    std::erase_if(hits, [at_least](const lexical_hit& hit) { return hit.units < at_least; });
+    detail::keep_best(hits, k, [](const lexical_hit& x, const lexical_hit& y) {
+      return x.units != y.units ? x.units > y.units : x.row < y.row;
+    });
     return hits;
   }
 
@@ -6347,11 +7322,19 @@ class term_index {
                                                 const row_set& among) const {
     row_set both = among;
     both.keep_common(readable);
-    std::vector<lexical_hit> hits = score_all(terms, statistics(terms, readable), both);
-    detail::keep_best(hits, k, [](const lexical_hit& x, const lexical_hit& y) {
-      return x.units != y.units ? x.units > y.units : x.row < y.row;
-    });
-    return hits;
+    return best(terms, k, statistics(terms, readable), both);
+  }
+
+  /// The units of rows that exist, a hit each; the other members stay. Cost: O(rows x terms x log).
+  void score(std::span<lexical_hit> hits, std::span<const std::string> terms,
+             const term_statistics& counted) const {
+    const double average = counted.corpus.average();
+    for (const detail::list_to_add& each : lists_of(terms, counted)) {
+      for (lexical_hit& hit : hits) {
+        const std::uint32_t tf = terms_.count_in(each.list, hit.row);
+        if (tf > 0) hit.units += detail::term_value(each.idf, weight_units(hit.row, tf, average));
+      }
+    }
   }
 
   /// The score of one row, which must exist, term by term; a term that the row lacks stands there
@@ -6361,15 +7344,14 @@ class term_index {
     score_explanation out;
     out.chunk_count = counted.corpus.chunk_count;
     out.average_length = counted.corpus.average();
-    out.length = lengths_[row];
+    out.length = terms_.lengths[row];
     std::uint64_t sum = 0;
     std::size_t place = 0;
     for (const std::string_view term : detail::distinct(terms)) {
       const std::size_t n = counted.chunks_with[place++];
-      const std::size_t tf = count_in(find(term), row);
+      const std::uint32_t tf = count_in(term, row);
       const std::uint64_t idf = detail::idf_units(out.chunk_count, n);
-      const std::uint64_t weight =
-          tf == 0 ? 0 : weight_units({row, static_cast<std::uint32_t>(tf)}, out.average_length);
+      const std::uint64_t weight = tf == 0 ? 0 : weight_units(row, tf, out.average_length);
       const std::uint64_t value = detail::term_value(idf, weight);
       sum += value;
       out.terms.push_back({std::string(term), tf, n, detail::from_units(idf, detail::idf_bits),
@@ -6401,133 +7383,142 @@ class term_index {
 
   /// The number of a term, below the number of distinct terms; nothing: no row holds it.
   [[nodiscard]] std::optional<std::uint32_t> number_of(std::string_view term) const {
-    const std::uint32_t number = terms_.find(term);
-    return number == detail::no_row ? std::nullopt : std::optional(number);
+    const std::uint32_t list = terms_.terms.find(term);
+    return list == detail::no_row ? std::nullopt : std::optional(list);
   }
-  /// The postings of a term by its number, rows rising.
-  [[nodiscard]] std::span<const posting> postings(std::uint32_t number) const {
-    return in(lists_[number]);
+
+  /// Visits the postings of a term by its number, rows rising: visit(posting). Cost: O(they).
+  template <class Visit>
+  void for_each_posting(std::uint32_t number, Visit&& visit) const {
+    terms_.for_each(number, [&](std::uint32_t row, std::uint32_t tf) { visit(posting{row, tf}); });
   }
+  template <class Visit>
+  void for_each_posting(std::string_view term, Visit&& visit) const {
+    if (const auto number = number_of(term)) for_each_posting(*number, visit);
+  }
+
+  /// How many rows hold the term of a number, whoever may read them. Cost: O(1).
+  [[nodiscard]] std::size_t row_count(std::uint32_t number) const {
+    return terms_.lists[number].count;
+  }
+
   /// True if the row holds the term. Cost: O(log of the term's postings).
   [[nodiscard]] bool contains(std::uint32_t row, std::uint32_t number) const {
-    return count_in(postings(number), row) != 0;
+    return terms_.count_in(number, row) != 0;
   }
   [[nodiscard]] bool contains(std::uint32_t row, std::string_view term) const {
-    return count_in(find(term), row) != 0;
+    return count_in(term, row) != 0;
   }
 
   /// The posting list of a term without its counts: the rows that hold it, in order.
   [[nodiscard]] std::vector<std::uint32_t> rows_with(std::string_view term) const {
     std::vector<std::uint32_t> rows;
-    for (const posting& p : find(term)) rows.push_back(p.row);
+    for_each_posting(term, [&](const posting& p) { rows.push_back(p.row); });
     return rows;
   }
 
  private:
-  /// A list's place in postings_; rows rise.
-  struct posting_list {
-    std::size_t begin = 0;
-    std::size_t count = 0;
-    std::size_t room = 0;  // at least count
+  struct list_name {
+    std::string_view term;
+    std::uint32_t part, list;
   };
 
-  [[nodiscard]] std::span<const posting> in(const posting_list& list) const {
-    return std::span(postings_).subspan(list.begin, list.count);
-  }
-  [[nodiscard]] std::span<const posting> find(std::string_view term) const {
-    const std::uint32_t number = terms_.find(term);
-    return number == detail::no_row ? std::span<const posting>() : in(lists_[number]);
-  }
-
-  [[nodiscard]] posting_list& list_to_extend(std::string_view term) {
-    return list_of(terms_.add(term));
-  }
-  [[nodiscard]] posting_list& list_of(std::uint32_t number) {
-    if (number == lists_.size()) lists_.emplace_back();
-    return lists_[number];
-  }
-
-  /// A full list moves to the end, with twice the room.
-  void append(posting_list& list, posting last) {
-    if (list.count == list.room) {
-      const posting_list old = list;
-      list = {postings_.size(), old.count, (std::max)(2 * old.room, std::size_t{1})};
-      postings_.resize(list.begin + list.room);
-      std::copy_n(postings_.begin() + static_cast<std::ptrdiff_t>(old.begin), old.count,
-                  postings_.begin() + static_cast<std::ptrdiff_t>(list.begin));
+  /// The lists of the distinct terms of a question that a counted chunk holds.
+  [[nodiscard]] std::vector<detail::list_to_add> lists_of(std::span<const std::string> terms,
+                                                          const term_statistics& counted) const {
+    std::vector<detail::list_to_add> lists;
+    std::size_t place = 0;
+    for (const std::string_view term : detail::distinct(terms)) {
+      const std::size_t n = counted.chunks_with[place++];
+      const std::uint32_t list = n == 0 ? detail::no_row : terms_.terms.find(term);
+      if (list == detail::no_row) continue;
+      lists.push_back({list, detail::idf_units(counted.corpus.chunk_count, n)});
     }
-    postings_[list.begin + list.count++] = last;
-  }
-
-  // ---- merging ----
-
-  /// Makes room in the lists for what is left of a part's. A term without a row left gets no list.
-  /// returns  the number here of each of its lists
-  [[nodiscard]] std::vector<std::uint32_t> make_room_for(
-      const term_index& part, const std::vector<std::uint32_t>& new_row) {
-    std::vector<std::uint32_t> numbers(part.lists_.size(), detail::no_row);
-    for (std::uint32_t i = 0; i < numbers.size(); ++i) {
-      std::size_t left = 0;
-      for (const posting& p : part.in(part.lists_[i])) {
-        left += new_row[p.row] != detail::no_row ? 1U : 0U;
-      }
-      if (left == 0) continue;
-      numbers[i] = terms_.add_from(part.terms_, i);
-      list_of(numbers[i]).room += left;
-    }
-    return numbers;
-  }
-
-  void append_from(const term_index& part, const std::vector<std::uint32_t>& new_row,
-                   const std::vector<std::uint32_t>& numbers) {
-    for (std::uint32_t i = 0; i < numbers.size(); ++i) {
-      if (numbers[i] == detail::no_row) continue;
-      posting_list& list = lists_[numbers[i]];
-      for (const posting& p : part.in(part.lists_[i])) {
-        if (new_row[p.row] == detail::no_row) continue;
-        postings_[list.begin + list.count++] = {new_row[p.row], p.count};
-      }
-    }
-  }
-
-  /// Brings lists that consist of several parts' into order.
-  void sort_lists() {
-    std::vector<std::size_t> begins;
-    std::vector<posting> spare;
-    for (const posting_list& list : lists_) {
-      const std::span<posting> own = std::span(postings_).subspan(list.begin, list.count);
-      begins.assign(1, 0);
-      for (std::size_t i = 1; i < own.size(); ++i) {
-        if (own[i].row < own[i - 1].row) begins.push_back(i);
-      }
-      detail::merge_runs(own, begins, spare,
-                         [](const posting& a, const posting& b) { return a.row < b.row; });
-    }
+    return lists;
   }
 
   [[nodiscard]] std::size_t count_readable(std::string_view term, const row_set& readable) const {
     std::size_t n = 0;
-    for (const posting& p : find(term)) n += readable.contains(p.row) ? 1U : 0U;
+    for_each_posting(term, [&](const posting& p) { n += readable.contains(p.row) ? 1U : 0U; });
     return n;
   }
 
-  [[nodiscard]] static std::size_t count_in(std::span<const posting> list, std::uint32_t row) {
-    const auto at =
-        std::lower_bound(list.begin(), list.end(), row,
-                         [](const posting& p, std::uint32_t wanted) { return p.row < wanted; });
-    return at != list.end() && at->row == row ? at->count : 0;
+  [[nodiscard]] std::uint32_t count_in(std::string_view term, std::uint32_t row) const {
+    const std::uint32_t list = terms_.terms.find(term);
+    return list == detail::no_row ? 0 : terms_.count_in(list, row);
   }
 
-  [[nodiscard]] std::uint64_t weight_units(const posting& p, double average) const {
-    return detail::to_units(bm25_weight(p.count, lengths_[p.row], average, options_),
+  [[nodiscard]] std::uint64_t weight_units(std::uint32_t row, std::uint32_t tf,
+                                           double average) const {
+    return detail::to_units(bm25_weight(tf, terms_.lengths[row], average, options_),
                             detail::weight_bits);
   }
 
   bm25_options options_;
+  detail::frozen_terms terms_;
+  std::shared_ptr<detail::weight_tables> tables_ = std::make_shared<detail::weight_tables>();
+};
+
+/// Collects the terms of chunks, and makes an index of them. Rows are numbered 0, 1, 2 ... as they
+/// are added.
+class term_index_builder {
+ public:
+  term_index_builder() = default;
+
+  /// Throws errc::invalid_argument for options outside their limits; try_make returns it.
+  explicit term_index_builder(const bm25_options& options) : options_(options) {
+    check_bm25(options).value();
+  }
+  [[nodiscard]] static result<term_index_builder> try_make(const bm25_options& options) {
+    if (const result<void> good = check_bm25(options); !good) return good.failure();
+    return term_index_builder(options);
+  }
+
+  /// Adds a chunk by its terms, repeats included, in any order; none is allowed. Returns its row.
+  std::uint32_t add(std::span<const std::string> terms) {
+    const auto row = static_cast<std::uint32_t>(lengths_.size());
+    for (const std::string& term : terms) entries_.push_back({terms_.add(term), row});
+    lengths_.push_back(static_cast<std::uint32_t>(terms.size()));
+    return row;
+  }
+
+  /// The index of all that was added; the builder is empty then. Cost: O(postings + terms log
+  /// terms).
+  [[nodiscard]] term_index build() {
+    std::vector<std::size_t> ends(terms_.size() + 1, 0);  // of each term's rows
+    for (const entry& each : entries_) ++ends[each.term + 1];
+    for (std::size_t term = 1; term < ends.size(); ++term) ends[term] += ends[term - 1];
+    std::vector<std::uint32_t> rows(entries_.size());  // term after term, with repeats
+    for (const entry& each : entries_) rows[ends[each.term]++] = each.row;
+    std::vector<std::uint32_t> order(terms_.size());
+    for (std::uint32_t term = 0; term < order.size(); ++term) order[term] = term;
+    std::sort(order.begin(), order.end(),
+              [this](std::uint32_t a, std::uint32_t b) { return terms_.text(a) < terms_.text(b); });
+    detail::term_list_writer out(options_, std::move(lengths_));
+    std::vector<term_posting> list;
+    for (const std::uint32_t term : order) {
+      list.clear();
+      for (std::size_t i = term == 0 ? 0 : ends[term - 1]; i < ends[term]; ++i) {
+        if (list.empty() || list.back().row != rows[i]) list.push_back({rows[i], 0});
+        ++list.back().count;
+      }
+      static_cast<void>(out.add(terms_.text(term), list));
+    }
+    const bm25_options options = options_;
+    *this = {};
+    options_ = options;
+    return term_index(options, out.finish());
+  }
+
+ private:
+  struct entry {
+    std::uint32_t term, row;
+  };
+
+  bm25_options options_;
   detail::text_numbers terms_;
-  std::vector<posting_list> lists_;     // by number of the term
-  std::vector<posting> postings_;       // of all lists
-  std::vector<std::uint32_t> lengths_;  // in terms, by row
+  std::vector<entry> entries_;  // row after row, with repeats
+  std::vector<std::uint32_t> lengths_;
 };
 
 /// The codes of chunks (error numbers, product names, options) in a field of their own, looked up
@@ -6611,22 +7602,24 @@ namespace detail {
 /// exact_first   BM25 knows nothing of whole codes, so this order is a rule of its own: more codes,
 ///               then a code in heading or title before a mention, then BM25, then row. false:
 ///               BM25, then row; a row that holds a code but no term is still in the list, last
+/// at_least      rows without a code are wanted from so many units on
 /// returns       best first; `exact` is filled either way
-/// cost          O(rows + postings of the terms + h log h + k log k) for h places of the codes
+/// cost          at most O(rows + postings of the terms + h log h + k log k) for h places of codes
 [[nodiscard]] inline std::vector<lexical_hit> search_lexical(
     const term_index& index, const identifier_index& identifiers,
     std::span<const std::string> terms, std::span<const std::string> codes, std::size_t k,
-    const term_statistics& counted, const row_set& among, bool exact_first = true) {
-  const std::vector<lexical_hit> scored = index.score_all(terms, counted, among);
-  std::vector<lexical_hit> hits;
-  auto next = scored.begin();
-  for (lexical_hit exact : identifiers.look_up(codes, among)) {  // both lists rise by row
-    while (next != scored.end() && next->row < exact.row) hits.push_back(*next++);
-    if (next != scored.end() && next->row == exact.row) exact.units = (next++)->units;
-    hits.push_back(exact);
+    const term_statistics& counted, const row_set& among, bool exact_first = true,
+    std::uint64_t at_least = 0) {
+  // A row without a code that is among the k best of both kinds is among the k best by BM25.
+  std::vector<lexical_hit> hits = index.best(terms, k, counted, among, at_least);
+  std::vector<lexical_hit> exact = identifiers.look_up(codes, among);
+  if (!exact.empty()) {
+    index.score(exact, terms, counted);
+    row_set with_code(index.size());
+    for (const lexical_hit& hit : exact) with_code.insert(hit.row);
+    std::erase_if(hits, [&](const lexical_hit& hit) { return with_code.contains(hit.row); });
+    hits.insert(hits.end(), exact.begin(), exact.end());
   }
-  hits.insert(hits.end(), next, scored.end());
-
   detail::keep_best(hits, k, [exact_first](const lexical_hit& x, const lexical_hit& y) {
     const int order = detail::compare_lexical(x, y, exact_first);
     return order != 0 ? order < 0 : x.row < y.row;
@@ -6654,7 +7647,8 @@ namespace detail {
 // flat_index compares every allowed row, so its answer is exact: always min(k, allowed rows that
 // have a vector) hits, never a made-up one. The set of rows is tested inside the scan. Cutting to k
 // first and testing afterwards would return too few hits, and their number would tell what is
-// hidden.
+// hidden. With bounds it reads a compressed copy first and the floats of those rows alone that may
+// still enter the answer, which stays the same bit for bit.
 //
 // ivf_index sorts the rows into lists by direction and reads the lists nearest to the question
 // only. It is faster and may miss a row whose list it did not read; it still gives as many hits.
@@ -6666,48 +7660,261 @@ struct vector_hit {
   float score = 0;        ///< cosine or inner product; larger is closer
 };
 
+/// Many questions at once.
+using question_list = std::span<const std::vector<float>>;
+
 namespace detail {
+
+using number_list = std::span<const std::uint32_t>;
+using float_list = std::span<const float>;
 
 [[nodiscard]] inline bool scores_before(const vector_hit& a, const vector_hit& b) {
   return a.score != b.score ? a.score > b.score : a.row < b.row;
 }
 
-/// The k best of any number of hits, offered in any order. Holds 2k hits at most: when they are
-/// full, the worse half goes, and a bar rises that later hits must pass.
-/// Cost: O(1) amortised per offer.
+/// The k best of any number of hits, offered in any order, in a heap whose top is the worst.
+/// Cost: one comparison for an offer below the bar, else O(log k).
 class best_hits {
  public:
   explicit best_hits(std::size_t k) : k_(k) {}
 
+  /// What scores less cannot enter any more.
+  [[nodiscard]] float bar() const { return bar_; }
+
   void offer(vector_hit hit) {
-    if (bar_ && !scores_before(hit, *bar_)) return;
-    hits_.push_back(hit);
-    if (hits_.size() == 2 * k_) drop_worse_half();
+    if (hits_.size() == k_) {
+      if (!scores_before(hit, hits_.front())) return;
+      std::pop_heap(hits_.begin(), hits_.end(), scores_before);
+      hits_.back() = hit;
+      std::push_heap(hits_.begin(), hits_.end(), scores_before);
+    } else {
+      hits_.push_back(hit);
+      if (hits_.size() < k_) return;
+      std::make_heap(hits_.begin(), hits_.end(), scores_before);
+    }
+    raise_bar(hits_.front().score);
   }
+  /// For one who knows of k rows that score as much.
+  void raise_bar(float score) { bar_ = (std::max)(bar_, score); }
 
   /// At most k hits, best first. Leaves this empty.
   [[nodiscard]] std::vector<vector_hit> take() {
-    keep_best(hits_, k_, scores_before);
+    std::sort(hits_.begin(), hits_.end(), scores_before);
     return std::move(hits_);
   }
 
  private:
-  void drop_worse_half() {
-    const auto last_kept = hits_.begin() + static_cast<std::ptrdiff_t>(k_ - 1);
-    std::nth_element(hits_.begin(), last_kept, hits_.end(), scores_before);
-    bar_ = *last_kept;
-    hits_.resize(k_);
-  }
-
   std::size_t k_;
-  std::optional<vector_hit> bar_;  // the k-th best so far; none until 2k hits were held
+  float bar_ = std::numeric_limits<float>::lowest();
   std::vector<vector_hit> hits_;
 };
 
+/// Memory that begins at a multiple of 64 bytes, a line of the cache. The byte before it tells how
+/// far it was moved.
+template <class Value>
+struct line_allocator {
+  using value_type = Value;
+  line_allocator() = default;
+  template <class Other>
+  line_allocator(const line_allocator<Other>&) {}
+
+  [[nodiscard]] Value* allocate(std::size_t count) {
+    unsigned char* whole = std::allocator<unsigned char>().allocate(count * sizeof(Value) + 64);
+    const std::size_t moved = 64 - reinterpret_cast<std::uintptr_t>(whole) % 64;
+    whole[moved - 1] = static_cast<unsigned char>(moved);
+    return reinterpret_cast<Value*>(whole + moved);
+  }
+  void deallocate(Value* values, std::size_t count) {
+    auto* moved = reinterpret_cast<unsigned char*>(values);
+    std::allocator<unsigned char>().deallocate(moved - moved[-1], count * sizeof(Value) + 64);
+  }
+  bool operator==(const line_allocator&) const = default;
+};
+template <class Value>
+using line_vector = std::vector<Value, line_allocator<Value>>;
+
+/// Places in a block of vectors: those that `listed` names, or all from `first` on.
+struct place_list {
+  std::size_t count = 0;
+  std::uint32_t first = 0;
+  const std::uint32_t* listed = nullptr;
+
+  [[nodiscard]] std::uint32_t operator[](std::size_t i) const {
+    return listed != nullptr ? listed[i] : first + static_cast<std::uint32_t>(i);
+  }
+};
+
+inline constexpr std::size_t places_at_once = 1024;
+
+/// Hands out places in blocks of at most `size`, itself at most places_at_once. Four that follow
+/// each other there are a quarter of the list apart, so that the kernels, which take four at a
+/// time, read four streams.
+template <class Each>
+void in_blocks(const place_list& places, std::size_t size, const Each& each) {
+  std::array<std::uint32_t, places_at_once> block;
+  const std::size_t quarter = (places.count + 3) / 4;
+  for (std::size_t at = 0; at < quarter;) {
+    std::size_t count = 0;
+    for (; at < quarter && count + 4 <= size; ++at) {
+      for (std::size_t i = at; i < places.count; i += quarter) block[count++] = places[i];
+    }
+    each(number_list(block.data(), count));
+  }
+}
+
+/// Which row stands at a place, and whether it may be found.
+struct place_names {
+  const std::uint32_t* rows = nullptr;  // none: row i at place i
+  const row_set* among = nullptr;       // none: all of them
+
+  [[nodiscard]] std::uint32_t row(std::uint32_t place) const {
+    return rows != nullptr ? rows[place] : place;
+  }
+  [[nodiscard]] bool allows(std::uint32_t place) const {
+    return among == nullptr || among->contains(row(place));
+  }
+};
+
+/// Vectors one after the other, and the loops to compare them with.
+struct vector_block {
+  const kernel_set* with = nullptr;
+  const float* values = nullptr;
+  std::size_t dimension = 0;
+  double longest = 0;  // no vector is longer
+
+  [[nodiscard]] float_list operator[](std::size_t place) const {
+    return {values + place * dimension, dimension};
+  }
+  void score(float_list question, number_list places, float* scores) const {
+    if (places.empty()) return;
+    with->dots(question.data(), dimension, values, places.data(), places.size(), scores);
+    for (std::size_t i = 0; i < places.size(); ++i) {
+      if (!is_finite(scores[i])) scores[i] = finite_sum(scores[i], question, (*this)[places[i]]);
+    }
+  }
+  /// Scores at most places_at_once places and offers what may be found.
+  void offer(float_list question, number_list places, const place_names& names,
+             best_hits& best) const {
+    std::array<float, places_at_once> scores;
+    score(question, places, scores.data());
+    for (std::size_t i = 0; i < places.size(); ++i) {
+      if (scores[i] < best.bar() || !names.allows(places[i])) continue;
+      best.offer({names.row(places[i]), scores[i]});
+    }
+  }
+  void scan(float_list question, const place_list& places, const place_names& names,
+            best_hits& best) const {
+    in_blocks(places, places_at_once,
+              [&](number_list some) { offer(question, some, names, best); });
+  }
+};
+
+/// Compares many questions with the same vectors. The vectors pass through the cache once for all
+/// questions, a few hundred at a time, six of them against a group of questions in one tile.
+///
+/// A tile adds up in another order than dots. Either sum of d products is off by less than
+/// d 2^-24 |q| |x| (Higham, Accuracy and Stability of Numerical Algorithms, 2002, section 3.1), so
+/// a pair whose tile score lies more than twice that below the bar cannot enter; all others are
+/// given to dots. Hence the hits are those of one question at a time, bit for bit.
+class batch_scan {
+ public:
+  /// best     of each question
+  /// nearly   the tiles' own scores will do, as for k-means
+  batch_scan(const vector_block& block, question_list questions, place_names names,
+             std::span<best_hits> best, bool nearly = false)
+      : block_(block), questions_(questions), names_(names), best_(best), nearly_(nearly) {
+    for (const std::vector<float>& question : questions)
+      lengths_.push_back(nearly ? 0 : std::sqrt(dot_in_double(question, question)));
+  }
+
+  /// asked   which of the questions
+  void run(number_list asked, const place_list& places) {
+    if (asked.size() == 1)
+      return block_.scan(questions_[asked[0]], places, names_, best_[asked[0]]);
+    const std::size_t lanes = block_.with->questions;
+    const std::size_t fit = (std::size_t{384} << 10) / (block_.dimension * sizeof(float));
+    if (!few(asked.size())) pack(asked);
+    in_blocks(places, (std::clamp)(fit, std::size_t{48}, std::size_t{252}), [&](number_list some) {
+      for (std::size_t at = 0; at < asked.size(); at += lanes) {
+        const auto group = asked.subspan(at, (std::min)(lanes, asked.size() - at));
+        compare(group, packed_.data() + at * block_.dimension, some);
+      }
+    });
+  }
+
+ private:
+  /// A tile takes as long as six questions whose vectors are in the cache.
+  [[nodiscard]] static bool few(std::size_t questions) { return questions < 7; }
+
+  void pack(number_list asked) {
+    const std::size_t lanes = block_.with->questions;
+    packed_.assign((asked.size() + lanes - 1) / lanes * lanes * block_.dimension, 0);
+    for (std::size_t at = 0; at < asked.size(); ++at) {
+      const std::vector<float>& question = questions_[asked[at]];
+      float* lane = &packed_[at / lanes * lanes * block_.dimension + at % lanes];
+      for (std::size_t i = 0; i < block_.dimension; ++i) lane[i * lanes] = question[i];
+    }
+  }
+
+  /// What a question's lane must reach to be looked at.
+  [[nodiscard]] float bar_of(std::uint32_t question) const {
+    const auto least = static_cast<double>(std::numeric_limits<float>::lowest());
+    const double error = 2.1 * static_cast<double>(block_.dimension + 64) * 0x1p-24;
+    const double slack = nearly_ ? 0 : error * lengths_[question] * block_.longest + 1e-30;
+    const auto bar = static_cast<double>(best_[question].bar());
+    return static_cast<float>((std::max)(bar - slack, least));
+  }
+
+  void compare(number_list group, const float* packed, number_list places) {
+    double most = 0;
+    for (const std::uint32_t each : group) most = (std::max)(most, lengths_[each]);
+    if (few(group.size()) || most * block_.longest > 1e30) {  // nor may a tile's sum overflow
+      for (const std::uint32_t each : group)
+        block_.offer(questions_[each], places, names_, best_[each]);
+      return;
+    }
+    const std::size_t lanes = block_.with->questions;
+    bars_.assign(lanes, (std::numeric_limits<float>::max)());
+    for (std::size_t lane = 0; lane < group.size(); ++lane) bars_[lane] = bar_of(group[lane]);
+    scores_.resize(6 * lanes);
+    waiting_.resize(lanes);
+    for (std::size_t at = 0; at < places.size(); at += 6) {
+      std::array<std::uint32_t, 6> six;  // the last one again where there are fewer
+      for (std::size_t i = 0; i < 6; ++i) six[i] = places[(std::min)(at + i, places.size() - 1)];
+      if (!block_.with->tile(packed, block_.dimension, block_.values, six.data(), bars_.data(),
+                             scores_.data()))
+        continue;
+      for (std::size_t i = 0; i < (std::min)(places.size() - at, std::size_t{6}) * lanes; ++i) {
+        const std::size_t lane = i % lanes;
+        if (lane < group.size() && scores_[i] >= bars_[lane])
+          reached(lane, group, six[i / lanes], scores_[i]);
+      }
+    }
+    for (std::size_t lane = 0; lane < group.size() && !nearly_; ++lane) {
+      block_.offer(questions_[group[lane]], waiting_[lane], names_, best_[group[lane]]);
+      waiting_[lane].clear();
+    }
+  }
+
+  void reached(std::size_t lane, number_list group, std::uint32_t place, float score) {
+    if (!nearly_) return waiting_[lane].push_back(place);
+    best_[group[lane]].offer({place, score});
+    bars_[lane] = best_[group[lane]].bar();
+  }
+
+  const vector_block& block_;
+  question_list questions_;
+  place_names names_;
+  std::span<best_hits> best_;
+  bool nearly_;
+  std::vector<float> packed_ = {}, bars_ = {}, scores_ = {};
+  std::vector<double> lengths_ = {};
+  std::vector<std::vector<std::uint32_t>> waiting_ = {};  // places for dots, by lane
+};
+
 /// Can an index of this dimension (0: none yet) be asked this? `index` opens the sentence.
-[[nodiscard]] inline result<void> check_question(const std::string& index,
-                                                 std::span<const float> question, std::size_t k,
-                                                 std::size_t dimension) {
+[[nodiscard]] inline result<void> check_question(const std::string& index, float_list question,
+                                                 std::size_t k, std::size_t dimension) {
   if (k == 0) return error(errc::invalid_argument, index + ": k 0 must be at least 1");
   if (dimension != 0 && question.size() != dimension) {
     return error(errc::dimension_mismatch, index + ": question has " + text_of(question.size()) +
@@ -6718,7 +7925,353 @@ class best_hits {
   return error(errc::not_finite, index + ": question: " + not_finite_text(bad, question.size()));
 }
 
+/// Questions as they are compared, and the numbers of those that have a direction.
+struct checked_questions {
+  std::vector<std::vector<float>> wanted = {};
+  std::vector<std::uint32_t> asked = {};
+};
+[[nodiscard]] inline result<checked_questions> check_questions(const std::string& index,
+                                                               question_list questions,
+                                                               std::size_t k, std::size_t dimension,
+                                                               metric measure) {
+  checked_questions all;
+  all.wanted.assign(questions.begin(), questions.end());
+  for (std::uint32_t i = 0; i < questions.size(); ++i) {
+    const auto checked = check_question(index, questions[i], k, dimension);
+    if (!checked) return checked.failure();
+    if (measure == metric::inner_product || normalise(all.wanted[i])) all.asked.push_back(i);
+  }
+  return all;
+}
+
+/// Calls with each row of the set below `size`, in rising order.
+template <class Each>
+void for_each_row(const row_set& rows, std::size_t size, const Each& each) {
+  const std::span<const std::uint64_t> words = rows.words();
+  for (std::size_t i = 0; i < words.size() && i * 64 < size; ++i) {
+    for (std::uint64_t word = words[i]; word != 0; word &= word - 1) {
+      const std::size_t at = i * 64 + lowest_bit(word);
+      if (at < size) each(static_cast<std::uint32_t>(at));
+    }
+  }
+}
+// ---- bounds: exact search that reads few floats
+//
+// Beside its floats a row x has a code of 8 bits a dimension, in two planes: the upper four bits of
+// all dimensions stand together, h, and the lower four. With the mean m and the width w of each
+// dimension, and a step a of the row, code c stands for  z8 = a w (c - 127.5), h alone for
+// z4 = 16 a w (h - 7.5). A question q becomes digits p of -127 to 127, step b. Then S = sum of p h
+// is a whole number, an eighth of the floats' bytes give it, and with P = sum of p
+//
+//   U = q.m + a (8 b (2 S - 15 P) + 16 E M) + |q| R   is at least the score s that dots gives,
+//
+//   where M >= |h - 7.5| of every row, E >= |q w - b p|, u = 2^-24, and for d dimensions
+//   R >= |x - m - z4| + (d + 64) u (|x| + |m| + |z4|).
+//
+// Proof. q.x = q.m + q.z4 + q.(x - m - z4). The second is 16 a (q w).(h - 7.5), that is
+// 8 a b (2 S - 15 P) + 16 a (q w - b p).(h - 7.5), whose last term is at most 16 a E M; the third
+// is at most |q| |x - m - z4| (both: Cauchy-Schwarz). dots errs by less than d u |q| |x| in
+// whatever order it adds, and by d 2^-124 (1 + |q|) where numbers are denormal. To evaluate U in
+// float takes eight roundings of terms of at most |q| (|m| + |z4|), E, and |q| R: the first are
+// inside 64 u, E is raised by 2^-16, |q.m| and R by 2^-18. R itself is summed in double and rounded
+// up. The same holds of z8.
+//
+// So a row with U below the k-th best score so far cannot enter the hits, and any other is scored
+// by dots: the hits are those of the float scan, bit for bit. A test makes R too small and sees it
+// fail.
+
+/// At least `value`, as float.
+[[nodiscard]] inline float float_above(double value) {
+  const float rounded = static_cast<float>(value);
+  return static_cast<double>(rounded) < value
+             ? std::nextafter(rounded, std::numeric_limits<float>::infinity())
+             : rounded;
+}
+
+/// Where the code of dimension i stands: in which byte of a row, upper or lower half.
+[[nodiscard]] inline std::size_t code_byte(std::size_t i) {
+  return i / 128 * 64 + i % 32 * 2 + i / 64 % 2;
+}
+[[nodiscard]] inline int code_shift(std::size_t i) { return i / 32 % 2 == 0 ? 0 : 4; }
+/// Where its digit stands among the bytes that follow the words of a question.
+[[nodiscard]] inline std::size_t digit_place(std::size_t i) {
+  return code_byte(i) + i / 128 * 64 + (code_shift(i) == 0 ? 0 : 64);
+}
+
+/// A question in digits, and what its bounds have in common.
+struct coded_question {
+  std::vector<std::int16_t> digits = {};
+  float constant = 0, half_step = 0, length = 0;
+  std::array<float, 2> error = {};  // from the upper plane, from both
+  std::int32_t sum = 0;
+  bool usable = false;  // not if it is so long or short that floats leave their range
+};
+struct row_code {
+  float step = 0;
+  std::array<float, 2> error = {};
+};
+
+/// The codes of the first rows of a block.
+class row_bounds {
+ public:
+  row_bounds() = default;
+  /// looseness   times the errors; a wrong one is for the test that sees it
+  row_bounds(const vector_block& block, std::size_t count, double looseness = 1)
+      : runs_((block.dimension + 127) / 128), rows_(count), looseness_(looseness) {
+    for (auto& plane : planes_) plane.resize(count * runs_ * 64);
+    find_widths(block);
+    for (std::size_t at = 0; at < count; ++at) encode(at, block[at]);
+  }
+
+  [[nodiscard]] std::size_t count() const { return rows_.size(); }
+  [[nodiscard]] float step(std::uint32_t place) const { return rows_[place].step; }
+  /// Sums of digits times codes of the upper (0) or lower (1) plane.
+  void add_up(const kernel_set& with, const coded_question& asked, std::size_t plane,
+              number_list places, std::int32_t* sums) const {
+    with.codes(asked.digits.data(), runs_, planes_[plane].data(), places.data(), places.size(),
+               sums);
+  }
+  /// U; with the lower plane's sum the one of both planes.
+  [[nodiscard]] float bound(const coded_question& asked, std::uint32_t place,
+                            std::int32_t high) const {
+    return bound(asked, rows_[place], 0, 32 * high - 240 * asked.sum);
+  }
+  [[nodiscard]] float bound(const coded_question& asked, std::uint32_t place, std::int32_t high,
+                            std::int32_t low) const {
+    return bound(asked, rows_[place], 1, 32 * high + 2 * low - 255 * asked.sum);
+  }
+
+  [[nodiscard]] coded_question ask(float_list question) const {
+    coded_question asked;
+    const double square = dot_in_double(question, question);
+    const double length = std::sqrt(square) * (1 + 1e-9);
+    double most = 0;
+    for (std::size_t i = 0; i < question.size(); ++i)
+      most = (std::max)(most, std::abs(static_cast<double>(question[i]) * width_[i]));
+    asked.usable = square > 0x1p-100 && square < 0x1p100 && most > 0;
+    if (!asked.usable) return asked;
+    asked.half_step = static_cast<float>(most / 254);
+    const double step = 2 * static_cast<double>(asked.half_step);
+    asked.digits.resize(192 * runs_);
+    auto* bytes = reinterpret_cast<signed char*>(asked.digits.data() + 128 * runs_);
+    double errors = 0;
+    for (std::size_t i = 0; i < question.size(); ++i) {
+      const double wide = static_cast<double>(question[i]) * width_[i];
+      const double digit = (std::clamp)(std::floor(wide / step + 0.5), -127.0, 127.0);
+      asked.digits[i] = static_cast<std::int16_t>(digit);
+      bytes[digit_place(i)] = static_cast<signed char>(digit);
+      errors += (wide - step * digit) * (wide - step * digit);
+      asked.sum += static_cast<std::int32_t>(digit);
+    }
+    const double error = (std::sqrt(errors) + length * 1e-10) * (1 + 0x1p-16);
+    asked.error = {float_above(16 * error * most_[0]), float_above(error * most_[1])};
+    asked.length = float_above(length);
+    const double mean = dot_in_double(question, mean_);
+    asked.constant = float_above(mean + (std::abs(mean) + length * mean_length_) * 0x1p-18 +
+                                 (1 + length) * static_cast<double>(question.size()) * 0x1p-124);
+    return asked;
+  }
+
+ private:
+  [[nodiscard]] static float bound(const coded_question& asked, const row_code& row,
+                                   std::size_t planes, std::int32_t doubled) {
+    return asked.constant +
+           row.step * (asked.half_step * static_cast<float>(doubled) + asked.error[planes]) +
+           asked.length * row.error[planes];
+  }
+
+  /// Mean and width of each dimension, from some rows: any are right, good ones make bounds tight.
+  void find_widths(const vector_block& block) {
+    std::vector<double> sums(block.dimension), squares(block.dimension);
+    mean_.resize(block.dimension);
+    width_.assign(block.dimension, 1);
+    double used = 0;
+    const std::size_t sample = (std::min)(count(), std::size_t{16384});
+    for (std::size_t i = 0; i < sample; ++i) {
+      const float_list row = block[i * count() / sample];
+      const double square = dot_in_double(row, row);
+      if (!(square > 1e-30 && square < 1e30)) continue;
+      ++used;
+      for (std::size_t j = 0; j < row.size(); ++j) {
+        sums[j] += static_cast<double>(row[j]);
+        squares[j] += static_cast<double>(row[j]) * static_cast<double>(row[j]);
+      }
+    }
+    if (used < 1) return;
+    double all = 0;
+    for (std::size_t j = 0; j < mean_.size(); ++j) {
+      const double mean = sums[j] / used;
+      mean_[j] = static_cast<float>(mean);
+      width_[j] = std::sqrt((std::max)(0.0, squares[j] / used - mean * mean));
+      all += width_[j] / static_cast<double>(mean_.size());
+    }
+    for (double& width : width_)  // rounded to float, so that products with a step are exact
+      width = all > 1e-15
+                  ? static_cast<double>(static_cast<float>((std::clamp)(width / all, 0.02, 50.0)))
+                  : 1;
+    mean_length_ = std::sqrt(dot_in_double(mean_, mean_)) * (1 + 1e-9);
+  }
+
+  void encode(std::size_t at, float_list row) {
+    double most = 0;
+    std::vector<double> offs, wide(width_);  // x - m, and in units of w
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      offs.push_back(static_cast<double>(row[i]) - static_cast<double>(mean_[i]));
+      wide[i] = offs[i] / width_[i];
+      most = (std::max)(most, std::abs(wide[i]));
+    }
+    const double square = dot_in_double(row, row);
+    constexpr float always = std::numeric_limits<float>::infinity();
+    rows_[at] = {0, {always, always}};
+    if (square >= 0x1p100) return;
+    if (most > 1e-26) rows_[at].step = static_cast<float>(most / 127.5);
+    const auto step = static_cast<double>(rows_[at].step);
+    const double per = step > 0 ? 1 / step : 0;
+    std::array<double, 2> errors{}, middle{};
+    double codes = 0;
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      const int code = (std::clamp)(static_cast<int>(wide[i] * per + 128), 0, 255);
+      const std::array<double, 2> centred{(code >> 4) - 7.5, code - 127.5};
+      for (std::size_t plane = 0; plane < 2; ++plane) {
+        std::uint8_t& byte = planes_[plane][at * runs_ * 64 + code_byte(i)];
+        byte =
+            static_cast<std::uint8_t>(byte | (plane == 0 ? code >> 4 : code & 15) << code_shift(i));
+        const double z = (plane == 0 ? 16 : 1) * step * width_[i] * centred[plane];
+        codes += z * z;
+        errors[plane] += (offs[i] - z) * (offs[i] - z);
+        middle[plane] += centred[plane] * centred[plane];
+      }
+    }
+    const double rounding = static_cast<double>(row.size() + 64) * 0x1p-24 *
+                            (std::sqrt(square) + mean_length_ + std::sqrt(codes));
+    for (std::size_t plane = 0; plane < 2; ++plane) {
+      most_[plane] = (std::max)(most_[plane], std::sqrt(middle[plane]) * (1 + 1e-9));
+      const double error = (std::sqrt(errors[plane]) + rounding) * (1 + 0x1p-18);
+      rows_[at].error[plane] = float_above(error * looseness_);
+    }
+  }
+
+  std::size_t runs_ = 0;  // of 64 bytes, in each plane of a row
+  std::vector<row_code> rows_;
+  std::array<line_vector<std::uint8_t>, 2> planes_;
+  double looseness_ = 1;
+  std::vector<float> mean_;
+  std::vector<double> width_;
+  double mean_length_ = 0;
+  std::array<double, 2> most_ = {};
+};
+
+/// One question among rows that have bounds. Where they do not pay, as among rows that hardly
+/// differ, it notices that most rows were scored after all, and reads the next fifteen times as
+/// many without looking at bounds.
+class bounded_search {
+ public:
+  bounded_search(const row_bounds& bounds, const vector_block& block, float_list question,
+                 const place_names& names, best_hits& best)
+      : bounds_(bounds),
+        block_(block),
+        question_(question),
+        asked_(bounds.ask(question)),
+        names_(names),
+        best_(best) {}
+
+  void run(std::size_t k, const place_list& places) {
+    if (!asked_.usable) return block_.scan(question_, places, names_, best_);
+    raise_bar(k, places);
+    std::array<std::int32_t, places_at_once> sums;
+    in_blocks(places, places_at_once, [&](number_list some) {
+      if (unbounded_ > 0) {
+        unbounded_ -= (std::min)(unbounded_, some.size());
+        return block_.offer(question_, some, names_, best_);
+      }
+      bounds_.add_up(*block_.with, asked_, 0, some, sums.data());
+      const float bar = best_.bar();
+      for (std::size_t i = 0; i < some.size(); ++i) {
+        if (bounds_.bound(asked_, some[i], sums[i]) < bar) continue;
+        if (names_.allows(some[i])) waiting_.push_back({some[i], sums[i]});
+      }
+      seen_ += some.size();
+      if (waiting_.size() >= 2048) settle();
+    });
+    settle();
+  }
+
+ private:
+  struct candidate {
+    std::uint32_t place = 0;
+    std::int32_t high = 0;
+    float bound = 0;
+  };
+
+  /// Scores the best k of some rows by their codes, so that the bar is high from the start.
+  void raise_bar(std::size_t k, const place_list& places) {
+    const std::size_t count =
+        (std::min)((std::max)(std::size_t{1024}, places.count / 512), places.count / 8);
+    std::vector<std::uint32_t> some;
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::uint32_t place = places[i * places.count / count];
+      if (names_.allows(place)) some.push_back(place);
+    }
+    if (some.size() < k) return;
+    std::vector<std::int32_t> sums(some.size());
+    bounds_.add_up(*block_.with, asked_, 0, some, sums.data());
+    std::vector<vector_hit> rough;
+    for (std::size_t i = 0; i < some.size(); ++i) {
+      const auto twice = static_cast<float>(2 * sums[i] - 15 * asked_.sum);
+      rough.push_back({some[i], bounds_.step(some[i]) * twice});
+    }
+    keep_best(rough, k, scores_before);
+    some.clear();
+    for (const vector_hit& each : rough) some.push_back(each.row);
+    best_hits first(k);
+    block_.scan(question_, {k, 0, some.data()}, {}, first);
+    best_.raise_bar(first.bar());
+  }
+
+  /// Looks at the lower plane of what waits, then at the floats, the highest bound first, until no
+  /// other reaches the bar.
+  void settle() {
+    std::erase_if(waiting_, [&](const candidate& each) {
+      return bounds_.bound(asked_, each.place, each.high) < best_.bar();
+    });
+    std::vector<std::uint32_t> places;
+    for (const candidate& each : waiting_) places.push_back(each.place);
+    std::vector<std::int32_t> lows(places.size());
+    bounds_.add_up(*block_.with, asked_, 1, places, lows.data());
+    for (std::size_t i = 0; i < waiting_.size(); ++i) {
+      candidate& each = waiting_[i];
+      each.bound = bounds_.bound(asked_, each.place, each.high, lows[i]);
+    }
+    std::erase_if(waiting_, [&](const candidate& each) { return each.bound < best_.bar(); });
+    std::sort(waiting_.begin(), waiting_.end(),
+              [](const candidate& a, const candidate& b) { return a.bound > b.bound; });
+    std::size_t scored = 0;
+    while (scored < waiting_.size() && !(waiting_[scored].bound < best_.bar())) {
+      places.clear();
+      for (; scored < waiting_.size() && places.size() < 16; ++scored)
+        places.push_back(waiting_[scored].place);
+      block_.offer(question_, places, {names_.rows, nullptr}, best_);
+    }
+    if (scored * 3 > seen_) unbounded_ = 15 * seen_;
+    waiting_.clear();
+    seen_ = 0;
+  }
+
+  const row_bounds& bounds_;
+  const vector_block& block_;
+  float_list question_;
+  coded_question asked_;
+  place_names names_;
+  best_hits& best_;
+  std::vector<candidate> waiting_ = {};  // their upper plane did not rule them out
+  std::size_t seen_ = 0;                 // rows since anything was settled
+  std::size_t unbounded_ = 0;            // rows to read as floats
+};
+
 }  // namespace detail
+
+/// Whether exact search reads a compressed copy first. The hits are the same bit for bit.
+enum class vector_bounds { off, on };
 
 /// Vectors in one contiguous block, searched by comparing every allowed row. Searching is const and
 /// may run in any number of threads at once; adding needs the index for itself. Holds fewer than
@@ -6729,6 +8282,40 @@ class flat_index {
   /// measure     cosine brings vectors to length 1 on entry; inner_product keeps them as given
   explicit flat_index(std::size_t dimension, metric measure = metric::cosine)
       : dimension_(dimension), measure_(measure) {}
+
+  /// An index over vectors of the caller, row after row, which are not copied: they must stay
+  /// where and as they are while it is used. The first row that is added copies them after all.
+  ///
+  /// errors   dimension_mismatch: no whole number of rows; not_finite; invalid_argument: under
+  ///          cosine, a row whose length is not 1
+  /// cost     O(numbers), to check them
+  [[nodiscard]] static result<flat_index> try_view(std::span<const float> values,
+                                                   std::size_t dimension,
+                                                   metric measure = metric::cosine) {
+    flat_index index(dimension, measure);
+    if (dimension == 0 || values.size() % dimension != 0) {
+      return error(errc::dimension_mismatch, "flat_index: " + detail::text_of(values.size()) +
+                                                 " numbers are no rows of " +
+                                                 detail::text_of(dimension));
+    }
+    for (std::size_t at = 0; at < values.size(); at += dimension) {
+      const auto row = values.subspan(at, dimension);
+      const auto checked = index.check_stored(row, "row " + detail::text_of(at / dimension));
+      if (!checked) return checked.failure();
+      index.note_length(row);
+    }
+    index.viewed_ = values;
+    index.size_ = values.size() / dimension;
+    return index;
+  }
+  [[nodiscard]] static flat_index view(std::span<const float> values, std::size_t dimension,
+                                       metric measure = metric::cosine) {
+    return try_view(values, dimension, measure).value();
+  }
+
+  /// Makes room for so many further vectors, so that none is moved while they are added. Needs a
+  /// dimension.
+  void reserve(std::size_t rows) { own_.reserve(values().size() + rows * dimension_); }
 
   /// Adds a vector as the next row. Under cosine a zero vector has no direction: its row is kept
   /// but never found, as with add_missing().
@@ -6756,13 +8343,7 @@ class flat_index {
   /// errors   as try_add; invalid_argument: under cosine, a length that is not 1
   [[nodiscard]] result<std::uint32_t> try_add_stored(std::span<const float> values,
                                                      std::string_view name) {
-    if (const auto checked = checked_row(values, name); !checked) return checked.failure();
-    const double length = std::sqrt(detail::dot_in_double(values, values));
-    if (measure_ == metric::cosine && !(length > 0.999 && length < 1.001)) {
-      return error(errc::invalid_argument, "flat_index: the vector of " + std::string(name) +
-                                               " has length " + detail::decimal_text(length) +
-                                               ", expected 1");
-    }
+    if (const auto checked = check_stored(values, name); !checked) return checked.failure();
     return append({values.begin(), values.end()}, true);
   }
 
@@ -6771,9 +8352,8 @@ class flat_index {
   ///
   /// errors   invalid_argument (another measure), dimension_mismatch, not_found (no such row)
   [[nodiscard]] result<std::uint32_t> try_add_from(const flat_index& other, std::uint32_t at) {
-    if (other.measure_ != measure_) {
+    if (other.measure_ != measure_)
       return error(errc::invalid_argument, "flat_index: the other index has another measure");
-    }
     if (at >= other.size()) {
       return error(errc::not_found, "flat_index: row " + detail::text_of(at) +
                                         " of the other index, which has " +
@@ -6781,12 +8361,21 @@ class flat_index {
     }
     if (!other.has_vector(at)) return add_missing();
     const std::vector<float> stored(other.row(at).begin(), other.row(at).end());
-    if (const auto checked = checked_row(stored, "the other index's row"); !checked) {
+    if (const auto checked = checked_row(stored, "the other index's row"); !checked)
       return checked.failure();
-    }
     return append(stored, true);
   }
-
+  /// Searches through a compressed copy of the present rows first, or no longer: the hits stay the
+  /// same bit for bit. Takes a quarter of the vectors' memory once more. Rows that are added later
+  /// have no copy; large k, few allowed rows and questions in large batches do without it.
+  ///
+  /// from   fewer rows, or less than 64 dimensions, get none, since it would not pay; 0: always
+  /// cost   O(numbers), some 50 searches; a search is then 3 to 6 times as fast (see bench/)
+  void set_bounds(vector_bounds wanted, std::size_t from = 16384) {
+    const bool pays = count() >= from && (dimension_ >= 64 || from == 0) && dimension_ <= 32768;
+    const bool builds = wanted == vector_bounds::on && pays && count() > 0;
+    bounds_ = builds ? detail::row_bounds(block(), count()) : detail::row_bounds();
+  }
   /// The k rows of `among` that are closest to the question, or all of them that have a vector if
   /// they are fewer. A zero question under cosine points nowhere: no hits.
   ///
@@ -6795,42 +8384,133 @@ class flat_index {
   /// returns    score descending, then row ascending; under cosine a score may leave [-1, 1] by
   ///            a rounding error; the hits for a smaller k open those for a larger
   /// errors     invalid_argument (k 0), dimension_mismatch, not_finite
-  /// cost       O(size() + searched rows x dimension); memory O(k)
+  /// cost       O(size() / 64 + searched rows x dimension); memory O(k + searched rows)
   [[nodiscard]] result<std::vector<vector_hit>> try_search(std::span<const float> question,
                                                            std::size_t k,
                                                            const row_set& among) const {
-    const auto checked = detail::check_question("flat_index", question, k, dimension_);
-    if (!checked) return checked.failure();
-    std::vector<float> wanted(question.begin(), question.end());
-    if (measure_ == metric::cosine && !normalise(wanted)) return std::vector<vector_hit>{};
-
-    detail::best_hits best((std::min)(k, size()));
-    for (std::size_t at = 0; at < size(); ++at) {
-      const auto candidate = static_cast<std::uint32_t>(at);
-      if (places_[at] == nowhere || !among.contains(at)) continue;
-      best.offer({candidate, detail::finite_dot(wanted, row(candidate))});
-    }
-    return best.take();
+    const std::vector<std::vector<float>> one{{question.begin(), question.end()}};
+    auto hits = try_search(one, k, among);
+    if (!hits) return hits.failure();
+    return std::move(hits->front());
   }
   [[nodiscard]] std::vector<vector_hit> search(std::span<const float> question, std::size_t k,
                                                const row_set& among) const {
     return try_search(question, k, among).value();
   }
 
+  /// The same for many questions at once, bit for bit; the rows are read once for all of them.
+  ///
+  /// returns   the hits of each question, in order of the questions
+  /// errors    as above, for the first question that has one
+  [[nodiscard]] result<std::vector<std::vector<vector_hit>>> try_search(
+      question_list questions, std::size_t k, const row_set& among) const {
+    const auto all = detail::check_questions("flat_index", questions, k, dimension_, measure_);
+    if (!all) return all.failure();
+    std::vector<detail::best_hits> best(questions.size(),
+                                        detail::best_hits((std::min)(k, count())));
+    const chosen_places chosen = choose(among);
+    if (all->asked.size() > 1 && tiles_pay(all->asked.size())) {
+      const detail::vector_block rows = block();
+      detail::batch_scan(rows, all->wanted, chosen.names, best).run(all->asked, chosen.places);
+    } else {
+      for (const std::uint32_t i : all->asked) search_one(all->wanted[i], k, chosen, best[i]);
+    }
+    std::vector<std::vector<vector_hit>> hits;
+    for (detail::best_hits& each : best) hits.push_back(each.take());
+    return hits;
+  }
+  [[nodiscard]] std::vector<std::vector<vector_hit>> search(question_list questions, std::size_t k,
+                                                            const row_set& among) const {
+    return try_search(questions, k, among).value();
+  }
+
   /// The numbers of a row as they are compared; none where it has no vector. Valid until the next
   /// row is added.
   [[nodiscard]] std::span<const float> row(std::uint32_t at) const {
     if (!has_vector(at)) return {};
-    return std::span(values_).subspan(places_[at] * dimension_, dimension_);
+    return values().subspan(place_of(at) * dimension_, dimension_);
   }
   [[nodiscard]] bool has_vector(std::uint32_t at) const {
-    return at < size() && places_[at] != nowhere;
+    return at < size() && place_of(at) != detail::no_row;
   }
-  [[nodiscard]] std::size_t size() const noexcept { return places_.size(); }
+  [[nodiscard]] std::size_t size() const noexcept { return size_; }
   [[nodiscard]] std::size_t dimension() const noexcept { return dimension_; }
   [[nodiscard]] metric measure() const noexcept { return measure_; }
 
+  /// Another set of the same loops; for tests and measurements.
+  void set_kernels(const detail::kernel_set& with) { kernels_ = with; }
+  [[nodiscard]] const detail::kernel_set& kernels() const noexcept { return kernels_; }
+  /// All vectors, without the rows that have none.
+  [[nodiscard]] detail::vector_block block() const {
+    return {&kernels_, values().data(), dimension_, longest_};
+  }
+
  private:
+  /// The places that a search goes through, and what it may find there.
+  struct chosen_places {
+    std::vector<std::uint32_t> listed = {};
+    detail::place_list places = {};
+    detail::place_names names = {};
+    std::size_t allowed = 0;  // about how many of them may be found
+  };
+
+  /// Where few rows are allowed, they are listed; else all are read and each is looked up in the
+  /// set once its score is good enough.
+  [[nodiscard]] chosen_places choose(const row_set& among) const {
+    chosen_places chosen;
+    chosen.places = {count(), 0, nullptr};
+    chosen.names.rows = rows_.empty() ? nullptr : rows_.data();
+    chosen.allowed = (std::min)(among.count(), count());
+    chosen.names.among = &among;
+    if (static_cast<double>(chosen.allowed) > dense_share() * static_cast<double>(count()))
+      return chosen;
+    chosen.names.among = nullptr;
+    chosen.listed.reserve(chosen.allowed);
+    detail::for_each_row(among, size(), [&](std::uint32_t at) {
+      if (place_of(at) != detail::no_row) chosen.listed.push_back(place_of(at));
+    });
+    chosen.allowed = chosen.listed.size();
+    chosen.places = {chosen.listed.size(), 0, chosen.listed.data()};
+    return chosen;
+  }
+
+  [[nodiscard]] double dense_share() const { return bounds_.count() > 0 ? 0.4 : 0.85; }
+  /// Against rows with bounds a tile must be well filled; the plain loops' tile is never as fast.
+  [[nodiscard]] bool tiles_pay(std::size_t questions) const {
+    if (bounds_.count() == 0) return true;
+    return kernels_.questions > 8 && questions * 2 >= kernels_.questions;
+  }
+
+  void search_one(std::span<const float> wanted, std::size_t k, const chosen_places& chosen,
+                  detail::best_hits& best) const {
+    const detail::vector_block rows = block();
+    detail::place_list rest = chosen.places;
+    if (bounds_.count() > 0 && k <= chosen.allowed / 50) {
+      detail::place_list bounded = rest;
+      bounded.count = (std::min)(bounds_.count(), rest.count);
+      if (rest.listed != nullptr) {
+        const auto last = std::lower_bound(rest.listed, rest.listed + rest.count, bounds_.count());
+        bounded.count = static_cast<std::size_t>(last - rest.listed);
+        rest.listed += bounded.count;
+      }
+      detail::bounded_search(bounds_, rows, wanted, chosen.names, best).run(k, bounded);
+      rest.first += static_cast<std::uint32_t>(bounded.count);
+      rest.count -= bounded.count;
+    }
+    rows.scan(wanted, rest, chosen.names, best);
+  }
+
+  [[nodiscard]] std::span<const float> values() const {
+    return viewed_.empty() ? std::span<const float>(own_) : viewed_;
+  }
+  /// How many vectors.
+  [[nodiscard]] std::size_t count() const {
+    return dimension_ == 0 ? 0 : values().size() / dimension_;
+  }
+  [[nodiscard]] std::uint32_t place_of(std::uint32_t at) const {
+    return places_.empty() ? at : places_[at];
+  }
+
   [[nodiscard]] result<void> checked_row(std::span<const float> values,
                                          std::string_view name) const {
     const bool right_length = !values.empty() && (dimension_ == 0 || values.size() == dimension_);
@@ -6838,29 +8518,64 @@ class flat_index {
     if (right_length && bad == values.size()) return {};
 
     const std::string what = "flat_index: the vector of " + std::string(name);
-    if (right_length) {
+    if (right_length)
       return error(errc::not_finite, what + ": " + detail::not_finite_text(bad, values.size()));
-    }
     return error(errc::dimension_mismatch,
                  what + " has " + detail::text_of(values.size()) + " numbers, the index holds " +
                      (dimension_ == 0 ? "at least 1" : detail::text_of(dimension_)));
   }
 
+  /// As checked_row; under cosine the length must be 1.
+  [[nodiscard]] result<void> check_stored(std::span<const float> values,
+                                          std::string_view name) const {
+    if (const auto checked = checked_row(values, name); !checked) return checked.failure();
+    if (measure_ != metric::cosine) return {};
+    const double length = std::sqrt(detail::dot_in_double(values, values));
+    if (length > 0.999 && length < 1.001) return {};
+    return error(errc::invalid_argument, "flat_index: the vector of " + std::string(name) +
+                                             " has length " + detail::decimal_text(length) +
+                                             ", expected 1");
+  }
+
+  void note_length(std::span<const float> stored) {
+    if (measure_ == metric::cosine) return;
+    longest_ = (std::max)(longest_, std::sqrt(detail::dot_in_double(stored, stored)));
+  }
+
   /// Appends a row with these numbers, or one without. A row without takes no room for numbers:
   /// how much is held never exceeds what was added.
   std::uint32_t append(const std::vector<float>& stored, bool found) {
+    if (!viewed_.empty()) {
+      own_.assign(viewed_.begin(), viewed_.end());
+      viewed_ = {};
+    }
     if (dimension_ == 0) dimension_ = stored.size();
-    places_.push_back(found ? static_cast<std::uint32_t>(values_.size() / dimension_) : nowhere);
-    if (found) values_.insert(values_.end(), stored.begin(), stored.end());
-    return static_cast<std::uint32_t>(size() - 1);
+    const auto at = static_cast<std::uint32_t>(size_++);
+    if (!found && places_.empty()) {  // the first: so far every row was where its number says
+      for (std::uint32_t i = 0; i < at; ++i) places_.push_back(i);
+      rows_ = places_;
+    }
+    if (!found) places_.push_back(detail::no_row);
+    if (!found) return at;
+    if (!places_.empty()) {
+      places_.push_back(static_cast<std::uint32_t>(count()));
+      rows_.push_back(at);
+    }
+    own_.insert(own_.end(), stored.begin(), stored.end());
+    note_length(stored);
+    return at;
   }
-
-  static constexpr std::uint32_t nowhere = 0xFFFFFFFFU;
 
   std::size_t dimension_;
   metric measure_;
-  std::vector<float> values_;          // dimension numbers for each row that has a vector
-  std::vector<std::uint32_t> places_;  // of row i among those; nowhere: it is never found
+  detail::kernel_set kernels_ = detail::kernels();
+  std::size_t size_ = 0;
+  detail::line_vector<float> own_;     // dimension numbers for each row that has a vector
+  std::span<const float> viewed_;      // or these of the caller
+  double longest_ = 1.001;             // no vector is longer
+  std::vector<std::uint32_t> places_;  // of row i among the vectors; no_row: it is never found
+  std::vector<std::uint32_t> rows_;    // at place i; both empty as long as every row has a vector
+  detail::row_bounds bounds_;          // of the first vectors; none unless wanted
 };
 
 // ---- IVF ----------------------------------------------------------------------------------------
@@ -6889,6 +8604,21 @@ struct ivf_options {
   std::size_t sample_per_list = 256;
 };
 
+/// Options for so many vectors that should find this share of the exact hits, such as 0.95: four
+/// times the root for the number of lists, and as many probes as the worst of three collections
+/// needed (all-MiniLM-L6-v2, 3,204 to 6,673 texts, ten hits). The larger a collection, the more it
+/// finds with the same share; try_measure_recall tells for one's own.
+///
+///   share of the lists that is read   1 %   2 %   4 %   8 %   12 %   16 %   25 %   33 %   50 %
+///   share of the hits, the worst      .56   .74   .83   .90   .94    .96    .98    .99    1.00
+///                      the best       .69   .84   .91   .96   .98    .99    .99    1.00   1.00
+[[nodiscard]] inline ivf_options ivf_options_for(std::size_t vectors, double recall = 0.95) {
+  const auto lists = static_cast<std::size_t>(4 * std::sqrt(static_cast<double>(vectors))) + 1;
+  const double share = 0.008 / (std::clamp)(1 - recall, 0.008, 1.0);
+  return {.lists = lists,
+          .probes = static_cast<std::size_t>(std::ceil(share * static_cast<double>(lists)))};
+}
+
 /// What a search in lists found, and how much it read.
 struct ivf_result {
   std::vector<vector_hit> hits = {};  ///< best first
@@ -6907,12 +8637,10 @@ struct ivf_lists {
 namespace detail {
 
 [[nodiscard]] inline result<void> check_ivf(const ivf_options& options) {
-  if (options.probes == 0) {
+  if (options.probes == 0)
     return error(errc::invalid_argument, "ivf_index: probes 0 must be at least 1");
-  }
-  if (options.sample_per_list == 0) {
+  if (options.sample_per_list == 0)
     return error(errc::invalid_argument, "ivf_index: sample_per_list 0 must be at least 1");
-  }
   return {};
 }
 
@@ -6933,14 +8661,8 @@ struct centroid_block {
     std::copy(direction.begin(), direction.end(),
               values.begin() + static_cast<std::ptrdiff_t>(list * dimension));
   }
-  /// The list whose centroid lies nearest in direction; ties: the smaller list.
-  [[nodiscard]] std::uint32_t nearest(std::span<const float> vector) const {
-    vector_hit best{0, finite_dot(vector, (*this)[0])};
-    for (std::uint32_t list = 1; list < size(); ++list) {
-      const vector_hit next{list, finite_dot(vector, (*this)[list])};
-      if (scores_before(next, best)) best = next;
-    }
-    return best.row;
+  [[nodiscard]] vector_block block(const kernel_set& with) const {
+    return {&with, values.data(), dimension, 1.001};
   }
 };
 
@@ -6956,34 +8678,75 @@ struct centroid_block {
   return rows;
 }
 
-/// One round of k-means: each centroid becomes the mean direction of the sampled rows nearest to
-/// it. One without rows starts again from a sampled row; drawn at random, that lies most likely in
-/// a large list, which is then split.
-inline void improve_centroids(centroid_block& centroids, const flat_index& index,
-                              std::span<const std::uint32_t> sample, random_source& random) {
+/// For each of these rows the list whose centroid lies nearest in direction. The rows take the part
+/// of questions here.
+/// returns  whether `goes_on(rows done)` said so until the end
+template <class GoesOn>
+[[nodiscard]] bool find_lists(const centroid_block& centroids, const flat_index& index,
+                              detail::number_list rows, std::span<std::uint32_t> list_of,
+                              const GoesOn& goes_on) {
+  const vector_block block = centroids.block(index.kernels());
+  std::vector<std::vector<float>> some;
+  std::vector<std::uint32_t> all;
+  for (std::size_t first = 0; first < rows.size(); first += some.size()) {
+    const std::size_t count = (std::min)(std::size_t{256}, rows.size() - first);
+    some.resize(count);
+    all.resize(count);
+    for (std::uint32_t i = 0; i < count; ++i) {
+      const std::span<const float> row = index.row(rows[first + i]);
+      some[i].assign(row.begin(), row.end());
+      all[i] = i;
+    }
+    std::vector<best_hits> best(count, best_hits(1));
+    batch_scan(block, some, {}, best, true).run(all, {centroids.size(), 0, nullptr});
+    for (std::size_t i = 0; i < count; ++i) list_of[first + i] = best[i].take().front().row;
+    if (!goes_on(count)) return false;
+  }
+  return true;
+}
+
+/// Gives a list without rows a part of the largest: around the row of it that lies farthest from
+/// its centroid. Equal rows stay together, so a list may stay empty.
+inline void repair_lists(centroid_block& centroids, const flat_index& index,
+                         detail::number_list rows, std::span<std::uint32_t> list_of) {
+  std::vector<std::size_t> counts(centroids.size());
+  for (const std::uint32_t list : list_of) ++counts[list];
+  for (std::uint32_t empty = 0; empty < counts.size(); ++empty) {
+    while (counts[empty] == 0) {
+      const auto largest = std::max_element(counts.begin(), counts.end());
+      if (*largest < 2) return;
+      const auto from = static_cast<std::uint32_t>(largest - counts.begin());
+      std::vector<std::pair<double, std::size_t>> members;  // from the farthest on
+      for (std::size_t i = 0; i < rows.size(); ++i) {
+        if (list_of[i] == from) members.push_back({cosine(index.row(rows[i]), centroids[from]), i});
+      }
+      std::sort(members.begin(), members.end());
+      centroids.set_direction(empty, index.row(rows[members.front().second]));
+      for (const auto& [old, i] : members) {
+        if (cosine(index.row(rows[i]), centroids[empty]) <= old) continue;
+        list_of[i] = empty;
+        ++counts[empty];
+      }
+      counts[from] = counts[empty] == 0 ? 1 : counts[from] - counts[empty];  // 1: not divisible
+    }
+  }
+}
+
+/// Each centroid becomes the mean direction of the rows in its list.
+inline void move_centroids(centroid_block& centroids, const flat_index& index,
+                           detail::number_list rows, detail::number_list list_of) {
   const std::size_t dimension = centroids.dimension;
   std::vector<double> sums(centroids.values.size());
-  std::vector<std::size_t> counts(centroids.size());
-  for (std::uint32_t at : sample) {
-    const std::span<const float> row = index.row(at);
-    const std::uint32_t list = centroids.nearest(row);
-    const double length = std::sqrt(dot_in_double(row, row));
-    ++counts[list];
-    if (length <= 0) continue;
-    double* sum = &sums[list * dimension];
-    for (std::size_t i = 0; i < dimension; ++i) sum[i] += static_cast<double>(row[i]) / length;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const std::span<const float> row = index.row(rows[i]);
+    const double square = index.measure() == metric::cosine ? 1 : dot_in_double(row, row);
+    const double weight = square > 0 ? 1 / std::sqrt(square) : 0;
+    double* sum = &sums[list_of[i] * dimension];
+    for (std::size_t j = 0; j < dimension; ++j) sum[j] += static_cast<double>(row[j]) * weight;
   }
-  std::vector<float> mean(dimension);
-  for (std::size_t list = 0; list < counts.size(); ++list) {
-    if (counts[list] == 0) {
-      const auto drawn = static_cast<std::size_t>(random.below(sample.size()));
-      centroids.set_direction(list, index.row(sample[drawn]));
-      continue;
-    }
-    for (std::size_t i = 0; i < dimension; ++i) {
-      mean[i] = static_cast<float>(sums[list * dimension + i] / static_cast<double>(counts[list]));
-    }
-    centroids.set_direction(list, mean);
+  for (std::size_t list = 0; list < centroids.size(); ++list) {
+    const double* sum = &sums[list * dimension];
+    centroids.set_direction(list, std::vector<float>(sum, sum + dimension));
   }
 }
 
@@ -6993,14 +8756,12 @@ inline void improve_centroids(centroid_block& centroids, const flat_index& index
   for (std::size_t at = 0; at < values.size(); at += dimension) {
     const std::span<const float> centroid = values.subspan(at, dimension);
     const std::string what = "ivf_index: centroid " + text_of(at / dimension + 1);
-    if (const std::size_t bad = first_not_finite(centroid); bad != dimension) {
+    if (const std::size_t bad = first_not_finite(centroid); bad != dimension)
       return error(errc::not_finite, what + ": " + not_finite_text(bad, dimension));
-    }
     const double square = dot_in_double(centroid, centroid);
     const bool zero = square <= 0 && measure == metric::inner_product;
-    if (std::abs(square - 1) > 1e-4 && !zero) {
+    if (std::abs(square - 1) > 1e-4 && !zero)
       return error(errc::invalid_argument, what + " is not of length 1");
-    }
   }
   return {};
 }
@@ -7034,9 +8795,13 @@ inline void improve_centroids(centroid_block& centroids, const flat_index& index
 
 }  // namespace detail
 
+/// Told how many of all steps of a training are done; `false` ends it.
+using training_progress = std::function<bool(std::size_t done, std::size_t all)>;
+
 /// The rows of a flat_index, sorted into lists by direction (an inverted file). Searching reads the
-/// lists nearest to the question and is const: any number of threads may search at once. Rows do
-/// not come and go one by one; after a change it is trained anew.
+/// lists nearest to the question and is const: any number of threads may search at once. A row that
+/// is deleted is left out of the set that a search is given; rows that come later stand in a
+/// flat_index beside this one (the retriever's segments do so) until all are trained anew.
 ///
 /// Under inner_product lists are formed by direction too, so long vectors are missed more easily.
 /// The lists follow from all rows, so which hits are missed may depend on rows that are not
@@ -7046,23 +8811,29 @@ class ivf_index {
   explicit ivf_index(ivf_options options = {}) : options_(options) {}
 
   /// Divides the rows of an index into lists and copies them. Rows without a vector are in no list.
-  /// A list that stays empty is dropped, so that lists() may be fewer than asked for.
+  /// A list without rows is given the half of a large one; only where too few rows differ are there
+  /// fewer lists than asked for.
   ///
-  /// errors  invalid_argument: probes or sample_per_list 0; what was trained before then stays
-  /// cost    O((sample x iterations + rows) x lists x dimension); memory: the rows once more, and
-  ///         4 bytes a row
-  [[nodiscard]] result<void> try_train(const flat_index& rows) {
+  /// progress  called now and then
+  /// errors    invalid_argument: probes or sample_per_list 0; callback_failed: progress said no, or
+  ///           threw; what was trained before then stays
+  /// cost      O((sample x iterations + rows) x lists x dimension); memory: the rows once more, and
+  ///           8 bytes a row
+  [[nodiscard]] result<void> try_train(const flat_index& rows,
+                                       const training_progress& progress = {}) {
     if (const auto checked = detail::check_ivf(options_); !checked) return checked.failure();
     const std::vector<std::uint32_t> present = rows_with_vectors(rows);
     ivf_index next = without_lists(rows);
     if (!present.empty()) {
-      next.find_centroids(rows, present);
-      next.fill_lists(rows, present);
+      const auto trained = next.make_lists(rows, present, progress);
+      if (!trained) return trained.failure();
     }
     *this = std::move(next);
     return {};
   }
-  void train(const flat_index& rows) { try_train(rows).value(); }
+  void train(const flat_index& rows, const training_progress& progress = {}) {
+    try_train(rows, progress).value();
+  }
 
   /// Takes the lists that parts() gave of an index trained from the same rows, in place of
   /// training: afterwards it answers as that one did, bit for bit. Lists of other rows are refused
@@ -7089,7 +8860,6 @@ class ivf_index {
     if (!complete) return complete.failure();
     ivf_index next = without_lists(rows);
     next.centroids_.values = std::move(lists.centroids);
-    next.begins_ = {0};
     for (const std::uint32_t size : lists.sizes) next.begins_.push_back(next.begins_.back() + size);
     next.row_ids_ = std::move(lists.rows);
     next.copy_rows(rows);
@@ -7103,58 +8873,71 @@ class ivf_index {
   /// What try_restore takes.
   [[nodiscard]] ivf_lists parts() const {
     ivf_lists lists{centroids_.values, {}, row_ids_};
-    for (std::size_t number = 0; number < this->lists(); ++number) {
+    for (std::size_t number = 0; number < this->lists(); ++number)
       lists.sizes.push_back(static_cast<std::uint32_t>(list_size(number)));
-    }
     return lists;
   }
 
   /// The k rows of `among` that are closest to the question, of those in the lists it reads.
   ///
-  /// Reads `probes` lists, nearest first. Where the filter takes rows away it reads on until it has
-  /// compared as many allowed rows as stand in those lists, and k at least, or all lists are read:
-  /// so a filter does not thin out what is compared, and there are always min(k, allowed rows with
-  /// a vector) hits.
+  /// Reads `probes` lists, nearest first. A filter gets as many rows to compare as it would have
+  /// without: if all that are allowed are no more than that (or than k), they are all compared;
+  /// else it reads on until it has compared as many. So a filter neither thins out what is compared
+  /// nor costs more, and there are always min(k, allowed rows with a vector) hits.
   ///
   /// question   dimension() finite numbers
   /// k          at least 1
   /// probes     0: as in the options; lists() or more: bit for bit what flat_index gives
   /// returns    score descending, then row ascending; the scores are those of flat_index
   /// errors     invalid_argument (not trained, k 0), dimension_mismatch, not_finite
-  /// cost       O(lists x dimension + rows in the lists read + rows compared x dimension)
+  /// cost       O(size() / 64 + lists x dimension + rows compared x dimension), and with a filter
+  ///            the rows of the lists that it reads
   [[nodiscard]] result<ivf_result> try_search(std::span<const float> question, std::size_t k,
                                               const row_set& among, std::size_t probes = 0) const {
-    if (!trained_) {
-      return error(errc::invalid_argument, "ivf_index: not trained; call train before search");
-    }
-    const auto checked = detail::check_question("ivf_index", question, k, dimension());
-    if (!checked) return checked.failure();
-    std::vector<float> wanted(question.begin(), question.end());
-    if (measure_ == metric::cosine && !normalise(wanted)) return ivf_result{};
-
-    const std::vector<vector_hit> order = lists_by_distance(wanted);
-    probes = (std::min)(probes == 0 ? options_.probes : probes, lists());
-    std::size_t enough = 0;  // rows that a search without a filter would compare
-    for (std::size_t i = 0; i < probes; ++i) enough += list_size(order[i].row);
-    enough = (std::max)(enough, k);
-
-    ivf_result found;
-    detail::best_hits best((std::min)(k, size()));
-    for (const vector_hit& list : order) {
-      if (found.lists_read >= probes && found.rows_compared >= enough) break;
-      found.rows_compared += read_list(list.row, wanted, among, best);
-      ++found.lists_read;
-    }
-    found.hits = best.take();
-    return found;
+    const std::vector<std::vector<float>> one{{question.begin(), question.end()}};
+    auto found = try_search(one, k, among, probes);
+    if (!found) return found.failure();
+    return std::move(found->front());
   }
   [[nodiscard]] ivf_result search(std::span<const float> question, std::size_t k,
                                   const row_set& among, std::size_t probes = 0) const {
     return try_search(question, k, among, probes).value();
   }
 
+  /// The same for many questions at once, bit for bit: each list is read once for all questions
+  /// that read it.
+  ///
+  /// returns   what each question finds, in order of the questions
+  [[nodiscard]] result<std::vector<ivf_result>> try_search(question_list questions, std::size_t k,
+                                                           const row_set& among,
+                                                           std::size_t probes = 0) const {
+    if (!trained_)
+      return error(errc::invalid_argument, "ivf_index: not trained; call train before search");
+    const auto all = detail::check_questions("ivf_index", questions, k, dimension(), measure_);
+    if (!all) return all.failure();
+    std::vector<ivf_result> results(questions.size());
+    std::vector<detail::best_hits> best(questions.size(), detail::best_hits((std::min)(k, size())));
+    allowed_rows allowed(*this, among);
+    const std::vector<reader> readers = readers_of(*all, k, probes, allowed, results);
+    const detail::vector_block rows{&kernels_, values_.data(), dimension(), longest_};
+    detail::batch_scan scan(rows, all->wanted, {row_ids_.data(), nullptr}, best);
+    std::vector<std::uint32_t> asked;
+    for (std::size_t i = 0; i < readers.size(); ++i) {
+      asked.push_back(readers[i].question);
+      if (i + 1 < readers.size() && readers[i + 1].list == readers[i].list) continue;
+      scan.run(asked, allowed.places_of(readers[i].list));
+      asked.clear();
+    }
+    for (std::size_t i = 0; i < best.size(); ++i) results[i].hits = best[i].take();
+    return results;
+  }
+  [[nodiscard]] std::vector<ivf_result> search(question_list questions, std::size_t k,
+                                               const row_set& among, std::size_t probes = 0) const {
+    return try_search(questions, k, among, probes).value();
+  }
+
   /// The rows of a list in rising order; every row with a vector is in one list.
-  [[nodiscard]] std::span<const std::uint32_t> list(std::size_t number) const {
+  [[nodiscard]] detail::number_list list(std::size_t number) const {
     return std::span(row_ids_).subspan(begins_[number], list_size(number));
   }
   [[nodiscard]] bool trained() const noexcept { return trained_; }
@@ -7165,8 +8948,107 @@ class ivf_index {
   [[nodiscard]] const ivf_options& options() const noexcept { return options_; }
 
  private:
+  static constexpr std::uint32_t everything = 0xFFFFFFFFU;  // in place of a list: all of them
+
+  /// The rows that a search may find, list by list.
+  class allowed_rows {
+   public:
+    allowed_rows(const ivf_index& index, const row_set& among)
+        : index_(index), rows_(among), counts_(index.lists(), detail::no_row) {
+      rows_.keep_common(index.present_);
+      count_ = rows_.count();
+      filters_ = count_ < index.row_ids_.size();
+    }
+    [[nodiscard]] std::size_t count() const { return count_; }
+    [[nodiscard]] bool filters() const { return filters_; }
+    [[nodiscard]] std::size_t count_in(std::uint32_t list) {
+      if (!filters_) return index_.list_size(list);
+      if (counts_[list] == detail::no_row)
+        counts_[list] = static_cast<std::uint32_t>(places_of(list).count);
+      return counts_[list];
+    }
+    /// Their places; valid until the next call.
+    [[nodiscard]] detail::place_list places_of(std::uint32_t list) {
+      if (list == everything && !filters_) return {count_, 0, nullptr};
+      if (!filters_) return {index_.list_size(list), index_.begins_[list], nullptr};
+      listed_.clear();
+      if (list == everything) {
+        detail::for_each_row(rows_, index_.size_,
+                             [&](std::uint32_t row) { listed_.push_back(index_.places_[row]); });
+      } else {
+        for (std::uint32_t at = index_.begins_[list]; at < index_.begins_[list + 1]; ++at) {
+          if (rows_.contains(index_.row_ids_[at])) listed_.push_back(at);
+        }
+      }
+      return {listed_.size(), 0, listed_.data()};
+    }
+
+   private:
+    const ivf_index& index_;
+    row_set rows_;
+    std::size_t count_ = 0;
+    bool filters_ = false;
+    std::vector<std::uint32_t> counts_;  // by list, where known
+    std::vector<std::uint32_t> listed_ = {};
+  };
+  struct reader {
+    std::uint32_t list = 0;
+    std::uint32_t question = 0;
+  };
+
   [[nodiscard]] std::size_t list_size(std::size_t number) const {
     return begins_[number + 1] - begins_[number];
+  }
+
+  /// Which lists a question reads. `nearest`: some lists or all, best first; false if they are too
+  /// few.
+  [[nodiscard]] bool choose(const std::vector<vector_hit>& nearest, std::uint32_t question,
+                            std::size_t k, std::size_t probes, allowed_rows& allowed,
+                            ivf_result& result, std::vector<reader>& readers) const {
+    std::size_t enough = 0;  // rows that a search without a filter would compare
+    for (std::size_t i = 0; i < probes; ++i) enough += list_size(nearest[i].row);
+    enough = (std::max)(enough, k);
+    if (allowed.count() <= enough || probes == lists()) {
+      readers.push_back({everything, question});
+      result.lists_read = lists();
+      result.rows_compared = allowed.count();
+      return true;
+    }
+    const std::size_t before = readers.size();
+    for (const vector_hit& list : nearest) {
+      if (result.lists_read >= probes && result.rows_compared >= enough) return true;
+      readers.push_back({list.row, question});
+      result.rows_compared += allowed.count_in(list.row);
+      ++result.lists_read;
+    }
+    if (result.lists_read == lists() || result.rows_compared >= enough) return true;
+    readers.resize(before);
+    result = {};
+    return false;
+  }
+
+  /// Who reads which list, list after list; notes in `results` how much each question reads.
+  [[nodiscard]] std::vector<reader> readers_of(const detail::checked_questions& all, std::size_t k,
+                                               std::size_t probes, allowed_rows& allowed,
+                                               std::vector<ivf_result>& results) const {
+    probes = (std::min)(probes == 0 ? options_.probes : probes, lists());
+    // Without a filter nobody asks for more than these, unless k is large.
+    const std::size_t wanted = allowed.filters() ? lists() : probes;
+    std::vector<detail::best_hits> nearest(all.wanted.size(), detail::best_hits(wanted));
+    const detail::vector_block centroids = centroids_.block(kernels_);
+    const detail::place_list every{lists(), 0, nullptr};
+    if (wanted > 0) detail::batch_scan(centroids, all.wanted, {}, nearest).run(all.asked, every);
+    std::vector<reader> readers;
+    for (const std::uint32_t i : all.asked) {
+      if (choose(nearest[i].take(), i, k, probes, allowed, results[i], readers)) continue;
+      detail::best_hits order(lists());
+      centroids.scan(all.wanted[i], every, {}, order);
+      static_cast<void>(choose(order.take(), i, k, probes, allowed, results[i], readers));
+    }
+    std::sort(readers.begin(), readers.end(), [](const reader& a, const reader& b) {
+      return a.list != b.list ? a.list < b.list : a.question < b.question;
+    });
+    return readers;
   }
 
   [[nodiscard]] static std::vector<std::uint32_t> rows_with_vectors(const flat_index& rows) {
@@ -7182,6 +9064,7 @@ class ivf_index {
     ivf_index next(options_);
     next.measure_ = rows.measure();
     next.size_ = rows.size();
+    next.kernels_ = rows.kernels();
     next.centroids_.dimension = rows.dimension();
     next.trained_ = true;
     return next;
@@ -7195,52 +9078,74 @@ class ivf_index {
     return (std::min)(wanted, vectors);
   }
 
-  void find_centroids(const flat_index& rows, const std::vector<std::uint32_t>& present) {
+  [[nodiscard]] result<void> make_lists(const flat_index& rows,
+                                        const std::vector<std::uint32_t>& present,
+                                        const training_progress& progress) {
     const std::size_t all = present.size();
     const std::size_t count = most_lists(all);
     const std::size_t wanted = options_.sample_per_list;
     const std::size_t sampled = wanted > all / count ? all : count * wanted;
-
     detail::random_source random(options_.seed);
     const std::vector<std::uint32_t> sample = detail::draw_rows(present, sampled, random);
     centroids_.values.resize(count * rows.dimension());
-    for (std::size_t list = 0; list < count; ++list) {
+    for (std::size_t list = 0; list < count; ++list)
       centroids_.set_direction(list, rows.row(sample[list]));
-    }
+    std::optional<error> stopped;
+    std::size_t done = 0;
+    const auto goes_on = [&](std::size_t more) {
+      done += more;
+      if (!progress) return true;
+      const auto answer = detail::guarded(errc::callback_failed, "ivf_index: training", [&] {
+        return progress(done, options_.iterations * sampled + all);
+      });
+      if (answer && *answer) return true;
+      stopped = answer ? error(errc::callback_failed, "ivf_index: training was told to end")
+                       : answer.failure();
+      return false;
+    };
+    std::vector<std::uint32_t> list_of(all);
+    const auto some = std::span(list_of).first(sampled);
     for (std::size_t round = 0; round < options_.iterations; ++round) {
-      detail::improve_centroids(centroids_, rows, sample, random);
+      if (!detail::find_lists(centroids_, rows, sample, some, goes_on)) return *stopped;
+      detail::repair_lists(centroids_, rows, sample, some);
+      detail::move_centroids(centroids_, rows, sample, some);
     }
+    if (!detail::find_lists(centroids_, rows, present, list_of, goes_on)) return *stopped;
+    detail::repair_lists(centroids_, rows, present, list_of);
+    fill_lists(rows, present, list_of);
+    return {};
   }
 
   /// Sorts the rows into lists, within a list in rising order.
-  void fill_lists(const flat_index& rows, const std::vector<std::uint32_t>& present) {
-    std::vector<std::uint32_t> list_of(present.size());
-    std::vector<std::size_t> counts(lists());
-    for (std::size_t i = 0; i < present.size(); ++i) {
-      list_of[i] = centroids_.nearest(rows.row(present[i]));
-      ++counts[list_of[i]];
-    }
+  void fill_lists(const flat_index& rows, const std::vector<std::uint32_t>& present,
+                  std::vector<std::uint32_t>& list_of) {
+    std::vector<std::uint32_t> counts(lists());
+    for (const std::uint32_t list : list_of) ++counts[list];
     drop_empty_lists(counts, list_of);
-    std::vector<std::size_t> next = begins_;  // where the next row of each list goes
+    std::vector<std::uint32_t> next = begins_;  // where the next row of each list goes
     row_ids_.resize(present.size());
     for (std::size_t i = 0; i < present.size(); ++i) row_ids_[next[list_of[i]]++] = present[i];
     copy_rows(rows);
   }
 
   void copy_rows(const flat_index& rows) {
+    places_.resize(size_, detail::no_row);
+    present_ = row_set(size_);
+    longest_ = rows.block().longest;
     values_.reserve(row_ids_.size() * dimension());
-    for (const std::uint32_t at : row_ids_) {
-      const std::span<const float> row = rows.row(at);
+    for (std::size_t place = 0; place < row_ids_.size(); ++place) {
+      const std::span<const float> row = rows.row(row_ids_[place]);
       values_.insert(values_.end(), row.begin(), row.end());
+      places_[row_ids_[place]] = static_cast<std::uint32_t>(place);
+      present_.insert(row_ids_[place]);
     }
   }
 
   /// Numbers the lists that hold rows anew, and lays down where each begins.
-  void drop_empty_lists(const std::vector<std::size_t>& counts,
+  void drop_empty_lists(const std::vector<std::uint32_t>& counts,
                         std::vector<std::uint32_t>& list_of) {
     std::vector<std::uint32_t> number_of(counts.size());
     detail::centroid_block kept{dimension(), {}};
-    begins_ = {0};
     for (std::size_t list = 0; list < counts.size(); ++list) {
       if (counts[list] == 0) continue;
       number_of[list] = static_cast<std::uint32_t>(kept.size());
@@ -7252,38 +9157,18 @@ class ivf_index {
     centroids_ = std::move(kept);
   }
 
-  /// All lists, the nearest first; ties: the smaller list.
-  [[nodiscard]] std::vector<vector_hit> lists_by_distance(std::span<const float> wanted) const {
-    std::vector<vector_hit> order;
-    order.reserve(lists());
-    for (std::uint32_t list = 0; list < lists(); ++list) {
-      order.push_back({list, detail::finite_dot(wanted, centroids_[list])});
-    }
-    std::sort(order.begin(), order.end(), detail::scores_before);
-    return order;
-  }
-
-  /// Offers the allowed rows of a list and returns how many they were.
-  std::size_t read_list(std::size_t number, std::span<const float> wanted, const row_set& among,
-                        detail::best_hits& best) const {
-    std::size_t compared = 0;
-    for (std::size_t place = begins_[number]; place < begins_[number + 1]; ++place) {
-      if (!among.contains(row_ids_[place])) continue;
-      const auto row = std::span(values_).subspan(place * dimension(), dimension());
-      best.offer({row_ids_[place], detail::finite_dot(wanted, row)});
-      ++compared;
-    }
-    return compared;
-  }
-
   ivf_options options_;
   metric measure_ = metric::cosine;
   bool trained_ = false;
   std::size_t size_ = 0;
+  double longest_ = 1.001;
+  detail::kernel_set kernels_ = detail::kernels();
   detail::centroid_block centroids_;
-  std::vector<std::size_t> begins_;     // of list i in the two blocks below, and one end
-  std::vector<std::uint32_t> row_ids_;  // list after list
-  std::vector<float> values_;           // the same rows' numbers, bit for bit as in the flat_index
+  std::vector<std::uint32_t> begins_ = {0};  // of list i in the two blocks below, and one end
+  std::vector<std::uint32_t> row_ids_;       // list after list
+  detail::line_vector<float> values_;  // the same rows' numbers, bit for bit as in the flat_index
+  std::vector<std::uint32_t> places_;  // of row i in these two
+  row_set present_;                    // the rows that have one
 };
 
 /// How much of the exact answer an ivf_index finds, averaged over questions.
@@ -7303,9 +9188,11 @@ struct recall_report {
 /// errors         invalid_argument: not trained, k 0, or indexes of different size, dimension or
 ///                measure; those of the searches
 /// cost           that of both searches for each question
-[[nodiscard]] inline result<recall_report> try_measure_recall(
-    const ivf_index& lists, const flat_index& exact, std::span<const std::vector<float>> questions,
-    std::size_t k, const row_set& among, std::size_t probes = 0) {
+[[nodiscard]] inline result<recall_report> try_measure_recall(const ivf_index& lists,
+                                                              const flat_index& exact,
+                                                              question_list questions,
+                                                              std::size_t k, const row_set& among,
+                                                              std::size_t probes = 0) {
   if (lists.trained() && (lists.size() != exact.size() || lists.dimension() != exact.dimension() ||
                           lists.measure() != exact.measure())) {
     return error(errc::invalid_argument,
@@ -7317,15 +9204,17 @@ struct recall_report {
   recall_report report;
   std::size_t wanted = 0;
   std::size_t found = 0;
-  for (const std::vector<float>& question : questions) {
-    const auto some = lists.try_search(question, k, among, probes);
-    if (!some) return some.failure();
-    const auto truth = exact.try_search(question, k, among);
-    if (!truth) return truth.failure();
-    wanted += truth->size();
-    for (const vector_hit& hit : some->hits) found += hit.score >= truth->back().score ? 1U : 0U;
-    report.lists_read += static_cast<double>(some->lists_read);
-    report.rows_compared += static_cast<double>(some->rows_compared);
+  const auto some = lists.try_search(questions, k, among, probes);
+  if (!some) return some.failure();
+  const auto truth = exact.try_search(questions, k, among);
+  if (!truth) return truth.failure();
+  for (std::size_t i = 0; i < questions.size(); ++i) {
+    const std::vector<vector_hit>& all = (*truth)[i];
+    const ivf_result& read = (*some)[i];
+    wanted += all.size();
+    for (const vector_hit& hit : read.hits) found += hit.score >= all.back().score ? 1U : 0U;
+    report.lists_read += static_cast<double>(read.lists_read);
+    report.rows_compared += static_cast<double>(read.rows_compared);
   }
   if (wanted > 0) report.recall = static_cast<double>(found) / static_cast<double>(wanted);
   if (!questions.empty()) {
@@ -7335,9 +9224,8 @@ struct recall_report {
   return report;
 }
 [[nodiscard]] inline recall_report measure_recall(const ivf_index& lists, const flat_index& exact,
-                                                  std::span<const std::vector<float>> questions,
-                                                  std::size_t k, const row_set& among,
-                                                  std::size_t probes = 0) {
+                                                  question_list questions, std::size_t k,
+                                                  const row_set& among, std::size_t probes = 0) {
   return try_measure_recall(lists, exact, questions, k, among, probes).value();
 }
 
@@ -8224,8 +10112,9 @@ struct retriever_options {
   bm25_options bm25 = {};
   search_text_options search_text = {};
   metric similarity = metric::cosine;
-  std::optional<ivf_options> ivf = {};  ///< none: exact search; else merges train anew
-  std::size_t ivf_from = 10000;         ///< chunks; a segment with fewer is searched exactly
+  vector_bounds bounds = vector_bounds::off;  ///< on: faster exact search, a quarter more memory
+  std::optional<ivf_options> ivf = {};        ///< none: exact search; else merges train anew
+  std::size_t ivf_from = 10000;               ///< chunks; a segment with fewer is searched exactly
   statistics_of statistics = statistics_of::reader;
   std::function<void(const operator_trace&)> on_search =
       {};  ///< after every search with valid options
@@ -8297,11 +10186,22 @@ class hashed_numbers {
       return a.hash != b.hash ? a.hash < b.hash : a.number < b.number;
     });
   }
-  /// The first number of that hash that `is_it` accepts.
+  /// The first number of that hash that `is_it` accepts. Hashes lie evenly, so that the place is
+  /// close to where it would be if they did so exactly.
   template <class IsIt>
   [[nodiscard]] std::optional<std::uint32_t> find(std::uint64_t hash, const IsIt& is_it) const {
+    const std::size_t size = entries_.size();
+    auto first = static_cast<std::size_t>(((hash >> 32) * size) >> 32);
+    std::size_t last = first;
+    for (std::size_t step = 16; first > 0 && entries_[first - 1].hash >= hash; step *= 2) {
+      first -= (std::min)(first, step);
+    }
+    for (std::size_t step = 16; last < size && entries_[last].hash < hash; step *= 2) {
+      last += (std::min)(size - last, step);
+    }
     auto at = std::lower_bound(
-        entries_.begin(), entries_.end(), hash,
+        entries_.begin() + static_cast<std::ptrdiff_t>(first),
+        entries_.begin() + static_cast<std::ptrdiff_t>(last), hash,
         [](const entry& each, std::uint64_t wanted) { return each.hash < wanted; });
     for (; at != entries_.end() && at->hash == hash; ++at) {
       if (is_it(at->number)) return at->number;
@@ -8443,26 +10343,79 @@ class open_rows_cache {
   std::map<std::vector<std::string>, std::shared_ptr<const open_rows>> entries_;
 };
 
+/// Gives each list of groups its class. Lists are sorted, without repeats; an empty one: nobody.
+class class_table {
+ public:
+  [[nodiscard]] std::optional<std::uint32_t> find(const std::vector<std::string>& groups) const {
+    const auto found = number_of_.find(groups);
+    return found == number_of_.end() ? std::optional<std::uint32_t>() : found->second;
+  }
+  std::uint32_t add(const std::vector<std::string>& groups) {
+    const auto next = static_cast<std::uint32_t>(classes_.size());
+    const auto [place, is_new] = number_of_.try_emplace(groups, next);
+    if (is_new) classes_.push_back(groups);
+    return place->second;
+  }
+  [[nodiscard]] std::size_t size() const { return classes_.size(); }
+  [[nodiscard]] const std::vector<std::string>& operator[](std::size_t number) const {
+    return classes_[number];
+  }
+
+ private:
+  std::vector<std::vector<std::string>> classes_;
+  std::map<std::vector<std::string>, std::uint32_t> number_of_;
+};
+
+/// Numbers by place, in pages. A copy shares them all; the one that is changed next is copied.
+class paged_numbers {
+ public:
+  paged_numbers() = default;
+  explicit paged_numbers(std::span<const std::uint32_t> numbers) : size_(numbers.size()) {
+    for (std::size_t at = 0; at < size_; at += page_size) {
+      const auto own = numbers.subspan(at, (std::min)(page_size, size_ - at));
+      pages_.push_back(std::make_shared<const page>(own.begin(), own.end()));
+    }
+  }
+  [[nodiscard]] std::size_t size() const { return size_; }
+  [[nodiscard]] std::uint32_t operator[](std::size_t at) const {
+    return (*pages_[at / page_size])[at % page_size];
+  }
+  void set(std::size_t at, std::uint32_t number) {
+    page changed = *pages_[at / page_size];
+    changed[at % page_size] = number;
+    pages_[at / page_size] = std::make_shared<const page>(std::move(changed));
+  }
+
+ private:
+  using page = std::vector<std::uint32_t>;
+  static constexpr std::size_t page_size = 1024;
+
+  std::size_t size_ = 0;
+  std::vector<std::shared_ptr<const page>> pages_;
+};
+
 /// Who may read what of a segment. Equal lists of groups are one class, so that a scope is compared
 /// with each class once, not with each chunk.
 struct segment_access {
-  std::vector<std::vector<std::string>> classes;  // sorted, without repeats; an empty one: nobody
-  std::vector<std::uint32_t> class_of_document;
-  std::vector<std::uint32_t> class_of_row;  // what chunk and document allow, both
+  std::shared_ptr<const class_table> classes = std::make_shared<class_table>();
+  paged_numbers class_of_document;
+  paged_numbers class_of_row;  // what chunk and document allow, both
   std::shared_ptr<open_rows_cache> cache = std::make_shared<open_rows_cache>();
 
   [[nodiscard]] std::span<const std::string> groups_of_row(std::uint32_t row) const {
-    return classes[class_of_row[row]];
+    return (*classes)[class_of_row[row]];
   }
   [[nodiscard]] const std::vector<std::string>& groups_of_document(std::uint32_t place) const {
-    return classes[class_of_document[place]];
+    return (*classes)[class_of_document[place]];
   }
 
   /// What a scope opens, dead rows included. Cost: O(classes x log groups + rows) at first.
   [[nodiscard]] std::shared_ptr<const open_rows> open_to(const scope& reader) const {
     if (auto known = cache->find(reader.groups())) return known;
     auto open = std::make_shared<open_rows>();
-    for (const auto& groups : classes) open->classes.push_back(reader.meets(groups));
+    for (std::size_t i = 0; i < classes->size(); ++i) {
+      open->classes.push_back(reader.meets((*classes)[i]));
+    }
     open->rows = row_set(class_of_row.size());
     for (std::size_t row = 0; row < class_of_row.size(); ++row) {
       if (open->classes[class_of_row[row]]) open->rows.insert(row);
@@ -8513,7 +10466,7 @@ class class_counts {
                                                  const segment_access& access,
                                                  const segment_live& live) {
     // To find a row in the list costs as much as to read some of it.
-    const std::size_t most_changes = records.terms.postings(term).size() / 16;
+    const std::size_t most_changes = records.terms.row_count(term) / 16;
     entry known;
     std::vector<class_change> missed;
     {
@@ -8545,10 +10498,10 @@ class class_counts {
 
   [[nodiscard]] static counts count(std::uint32_t term, const segment_records& records,
                                     const segment_access& access, const segment_live& live) {
-    std::vector<std::uint32_t> n_of_class(access.classes.size());
-    for (const term_index::posting& p : records.terms.postings(term)) {
+    std::vector<std::uint32_t> n_of_class(access.classes->size());
+    records.terms.for_each_posting(term, [&](const term_index::posting& p) {
       if (live.rows.contains(p.row)) ++n_of_class[access.class_of_row[p.row]];
-    }
+    });
     counts numbers;
     for (std::uint32_t i = 0; i < n_of_class.size(); ++i) {
       if (n_of_class[i] != 0) numbers.push_back({i, n_of_class[i]});
@@ -9105,7 +11058,9 @@ struct ready_indexes {
 [[nodiscard]] inline result<void> make_lists(const retriever_options& options,
                                              segment_vectors& vectors,
                                              std::optional<ivf_lists> ready = {}) {
-  if (!wants_lists(options, vectors.rows.size())) return {};
+  const bool listed = wants_lists(options, vectors.rows.size());
+  vectors.rows.set_bounds(listed ? vector_bounds::off : options.bounds);
+  if (!listed) return {};
   ivf_index& lists = vectors.lists.emplace(*options.ivf);
   return ready ? lists.try_restore(vectors.rows, std::move(*ready)) : lists.try_train(vectors.rows);
 }
@@ -9141,44 +11096,23 @@ struct ready_indexes {
   return groups;
 }
 
-/// Gives each list of groups its class.
-class class_table {
- public:
-  class_table() = default;
-  explicit class_table(std::vector<std::vector<std::string>> classes)
-      : classes_(std::move(classes)) {
-    for (std::uint32_t i = 0; i < classes_.size(); ++i) number_of_.emplace(classes_[i], i);
-  }
-  /// groups  sorted, without repeats
-  std::uint32_t number_of(std::vector<std::string> groups) {
-    const auto next = static_cast<std::uint32_t>(classes_.size());
-    const auto [place, is_new] = number_of_.try_emplace(groups, next);
-    if (is_new) classes_.push_back(std::move(groups));
-    return place->second;
-  }
-  [[nodiscard]] const std::vector<std::vector<std::string>>& classes() const { return classes_; }
-
- private:
-  std::vector<std::vector<std::string>> classes_;
-  std::map<std::vector<std::string>, std::uint32_t> number_of_;
-};
-
 /// groups  of each document, in the order of the records
 [[nodiscard]] inline std::shared_ptr<const segment_access> build_access(
     const segment_records& records, std::span<const std::vector<std::string>> groups) {
-  auto access = std::make_shared<segment_access>();
-  class_table table;
-  for (const auto& each : groups) {
-    access->class_of_document.push_back(table.number_of(sorted_groups(each)));
-  }
+  auto table = std::make_shared<class_table>();
+  std::vector<std::uint32_t> of_documents;
+  std::vector<std::uint32_t> of_rows;
+  for (const auto& each : groups) of_documents.push_back(table->add(sorted_groups(each)));
   for (std::uint32_t row = 0; row < records.rows.size(); ++row) {
-    const std::uint32_t of_document = access->class_of_document[records.rows[row].document];
+    const std::uint32_t of_document = of_documents[records.rows[row].document];
     const bool narrower = records.at(row).record.allowed_groups || records.families.is_parent(row);
-    access->class_of_row.push_back(
-        narrower ? table.number_of(effective_groups(records, row, table.classes()[of_document]))
-                 : of_document);
+    of_rows.push_back(narrower ? table->add(effective_groups(records, row, (*table)[of_document]))
+                               : of_document);
   }
-  access->classes = table.classes();
+  auto access = std::make_shared<segment_access>();
+  access->classes = std::move(table);
+  access->class_of_document = paged_numbers(of_documents);
+  access->class_of_row = paged_numbers(of_rows);
   return access;
 }
 
@@ -9189,7 +11123,7 @@ class class_table {
   live->documents = row_set::all(records.documents.size());
   live->row_count = records.rows.size();
   live->document_count = records.documents.size();
-  live->of_class.resize(access.classes.size());
+  live->of_class.resize(access.classes->size());
   for (std::uint32_t row = 0; row < records.rows.size(); ++row) {
     if (records.families.is_parent(row)) continue;
     length_statistics& sum = live->of_class[access.class_of_row[row]];
@@ -9254,7 +11188,7 @@ class class_table {
 
   auto vectors = std::make_shared<segment_vectors>(segment_vectors{
       flat_index(dimension, options.similarity), {}, row_set(records->rows.size())});
-  records->terms = ready.terms ? std::move(*ready.terms) : term_index(options.bm25);
+  term_index_builder terms(options.bm25);
   for (std::uint32_t row = 0; row < records->rows.size(); ++row) {
     const chunk& record = records->at(row).record;
     if (row > 0 && records->at(row - 1).record.id == record.id) {
@@ -9264,11 +11198,11 @@ class class_table {
                        " and again in document " + in_quotes(records->document_of(row).source.id));
     }
     prepared_chunk& own = news[records->rows[row].document][records->rows[row].chunk];
-    if (!ready.terms) records->terms.add(own.terms);
+    if (!ready.terms) terms.add(own.terms);
     if (const auto added = add_vector(*vectors, own, record.id); !added) return added.failure();
     own = {};  // so that terms and postings never stand in memory both
   }
-  records->terms.tighten();
+  records->terms = ready.terms ? std::move(*ready.terms) : terms.build();
   if (const auto trained = make_lists(options, *vectors, std::move(ready.lists)); !trained)
     return trained.failure();
   segment made;
@@ -9372,8 +11306,8 @@ template <class Live, class Id>
   return made;
 }
 
-/// The next state of a segment: documents die or change their groups. Everything is copied once,
-/// when it is first touched: live bits, and 4 bytes a row for a change of groups.
+/// The next state of a segment: documents die or change their groups. What is copied is the live
+/// bits and the classes' statistics, and for a change of groups the pages that hold it.
 class segment_edit {
  public:
   explicit segment_edit(const segment& base) : base_(base), live_(*base.live) {}
@@ -9389,18 +11323,13 @@ class segment_edit {
   }
 
   void set_groups(std::uint32_t document, const std::vector<std::string>& groups) {
-    if (!access_) {
-      access_.emplace(*base_.access);
-      table_ = class_table(access_->classes);
-    }
-    access_->class_of_document[document] = table_.number_of(groups);
+    if (!access_) access_.emplace(*base_.access);
+    access_->class_of_document.set(document, class_of(groups));
     for (const std::uint32_t row : base_.records->families.of_document(document)) {
-      const std::uint32_t next = table_.number_of(effective_groups(*base_.records, row, groups));
-      live_.of_class.resize(table_.classes().size());
+      const std::uint32_t next = class_of(effective_groups(*base_.records, row, groups));
       move(row, next);
-      access_->class_of_row[row] = next;
+      access_->class_of_row.set(row, next);
     }
-    live_.of_class.resize(table_.classes().size());
   }
 
   /// The state to publish.
@@ -9409,7 +11338,6 @@ class segment_edit {
     live_.changes = base_.counts->record(base_.live->changes, changes_);
     next.live = std::make_shared<const segment_live>(std::move(live_));
     if (access_) {
-      access_->classes = table_.classes();
       access_->cache = std::make_shared<open_rows_cache>();
       next.access = std::make_shared<const segment_access>(std::move(*access_));
     }
@@ -9417,6 +11345,16 @@ class segment_edit {
   }
 
  private:
+  /// The class of a list of groups; only a new one makes a copy of the table.
+  [[nodiscard]] std::uint32_t class_of(const std::vector<std::string>& groups) {
+    if (const auto known = access_->classes->find(groups)) return *known;
+    auto table = std::make_shared<class_table>(*access_->classes);
+    const std::uint32_t number = table->add(groups);
+    access_->classes = std::move(table);
+    live_.of_class.resize(access_->classes->size());
+    return number;
+  }
+
   /// Takes a row's share of the statistics to another class.
   void move(std::uint32_t row, std::uint32_t to) {
     const std::uint32_t from = (access_ ? *access_ : *base_.access).class_of_row[row];
@@ -9434,7 +11372,6 @@ class segment_edit {
   const segment& base_;
   segment_live live_;
   std::optional<segment_access> access_;
-  class_table table_;
   std::vector<class_change> changes_;
 };
 
@@ -10400,13 +12337,12 @@ class search_run {
     const segment& from = *part.from;
     const auto term = from.records->terms.number_of(text);
     if (!term) return 0;
-    const auto postings = from.records->terms.postings(*term);
     std::size_t sum = 0;
-    if (postings.size() <= 16) {  // as soon read as remembered
-      for (const term_index::posting& p : postings) {
+    if (from.records->terms.row_count(*term) <= 16) {  // as soon read as remembered
+      from.records->terms.for_each_posting(*term, [&](const term_index::posting& p) {
         const bool counted = from.live->rows.contains(p.row);
         sum += counted && counts(part, from.access->class_of_row[p.row]) ? 1U : 0U;
-      }
+      });
       return sum;
     }
     if (const auto known = sums_of(part).n(*term, from.live->changes)) return *known;
@@ -10587,19 +12523,30 @@ class search_run {
     return {};
   }
 
+  /// The largest segment first: what it finds is the bar for the others.
   void search_lexical_leg(leg_question& question) {
     const stopwatch watch(answer_.timings.lexical);
     question.lexical.clear();
+    std::vector<const search_part*> parts;
+    for (const search_part& part : rows_.parts()) parts.push_back(&part);
+    std::sort(parts.begin(), parts.end(), [](const search_part* a, const search_part* b) {
+      return a->among.size() > b->among.size();
+    });
     const auto before = [this](const lexical_hit& a, const lexical_hit& b) {
       const int order = compare_lexical(a, b, asked_->exact_first);
       return order != 0 ? order < 0 : rows_.id_of(a.row) < rows_.id_of(b.row);
     };
-    for (const search_part& part : rows_.parts()) {
-      const segment_records& records = *part.from->records;
+    std::uint64_t at_least = 0;
+    for (const search_part* part : parts) {
+      const segment_records& records = *part->from->records;
       auto hits = search_lexical(records.terms, records.codes, question.terms, question.codes,
-                                 asked_->depth, question.counted, part.among, asked_->exact_first);
-      for (lexical_hit& hit : hits) hit.row += part.first;
+                                 asked_->depth, question.counted, part->among, asked_->exact_first,
+                                 at_least);
+      for (lexical_hit& hit : hits) hit.row += part->first;
       take_best(question.lexical, std::move(hits), asked_->depth, before);
+      if (question.lexical.size() < asked_->depth) continue;
+      const lexical_hit& last = question.lexical.back();  // before any row without a code?
+      at_least = asked_->exact_first && last.exact > 0 ? ~std::uint64_t{0} : last.units;
     }
   }
 
@@ -11503,7 +13450,8 @@ class retriever {
 
   /// Changes who may read a document. Nothing is embedded or analysed again; chunks with narrower
   /// groups of their own keep what both lists allow.
-  /// cost    a copy of its segment's access table, 4 bytes a row; no user code runs
+  /// cost    a copy of its segment's live bits and of a few pages of its access table; where the
+  ///         list of groups is new to the segment, a copy of its lists; no user code runs
   /// errors  not_found; invalid_argument: an empty string among the groups
   result<void> try_set_access(std::string_view document_id, std::vector<std::string> groups,
                               std::string_view tenant = {}) {
@@ -13696,14 +15644,13 @@ struct index_file {
                                                         const bm25_options& options,
                                                         std::span<const row_item> rows) {
     byte_reader in(entry.bytes);
-    term_index index(options);
     std::vector<std::uint32_t> lengths(in.take_count(4));
     for (std::uint32_t& length : lengths) length = in.take_u32();
     if (lengths.size() != rows.size()) return damaged("postings and documents do not agree");
     for (std::size_t row = 0; row < rows.size(); ++row) {
       if (lengths[row] > rows[row].most_terms) return damaged("a length is beyond its text");
     }
-    index.add_lengths(lengths);
+    term_list_writer lists(options, lengths);
     std::vector<std::uint64_t> sums(rows.size(), 0);
     for (std::size_t left = in.take_count(16); left > 0 && in.good(); --left) {
       const std::string term = in.take_text();
@@ -13714,7 +15661,7 @@ struct index_file {
         if (each.row >= rows.size()) return damaged("a posting names a row that does not exist");
         sums[each.row] += each.count;
       }
-      if (!in.good() || !index.add_list(term, list)) {
+      if (!in.good() || !lists.add(term, list)) {
         return damaged("a posting list is not one");
       }
     }
@@ -13722,7 +15669,7 @@ struct index_file {
     if (!std::equal(sums.begin(), sums.end(), lengths.begin())) {
       return damaged("postings and lengths do not agree");
     }
-    return index;
+    return term_index(options, lists.finish());
   }
 
   [[nodiscard]] static result<void> read_vectors(const file_entry& entry, std::size_t dimension,

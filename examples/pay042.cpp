@@ -385,14 +385,15 @@ void show_postings(const example& it) {
     for (const auto& piece : page.chunks) texts[piece.id] = rag::search_text(page.source, piece);
   }
   const auto codes = rag::identifier_finder::try_make({.patterns = {"PAY-###"}}).value();
-  rag::term_index terms;
+  rag::term_index_builder builder;
   rag::identifier_index identifiers;
   strings ids;
   for (const auto& [id, text] : texts) {
-    const std::uint32_t row = terms.add(rag::analyse(text));
+    const std::uint32_t row = builder.add(rag::analyse(text));
     for (const auto& code : codes.find(text)) identifiers.add(row, code.value, false);
     ids.push_back(id);
   }
+  const rag::term_index terms = builder.build();
   for (const char* term : {"checkout", "credential", "rotated", "key", "gateway"}) {
     strings holders;
     for (const std::uint32_t row : terms.rows_with(term)) holders.push_back(ids[row]);

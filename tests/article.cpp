@@ -748,12 +748,14 @@ struct shelf {
       }
     }
     const auto finder = rag::identifier_finder::try_make({.patterns = {"PAY-###"}}).value();
+    rag::term_index_builder builder;
     for (const auto& [id, text] : texts) {
-      const std::uint32_t row = terms.add(rag::analyse(text.second));
+      const std::uint32_t row = builder.add(rag::analyse(text.second));
       ids.push_back(id);
       for (const auto& code : finder.find(text.first)) codes.add(row, code.value, true);
       for (const auto& code : finder.find(text.second)) codes.add(row, code.value, false);
     }
+    terms = builder.build();
   }
   [[nodiscard]] rag::row_set all() const { return rag::row_set::all(ids.size()); }
   [[nodiscard]] rag::row_set without(std::string_view id) const {
@@ -820,13 +822,14 @@ TEST_CASE("article, BM25: each further gateway adds less, and ten are not ten ti
   CHECK(rag::bm25_weight(1000000, 40, 40, {}) < 2.2);  // k1 + 1 is never reached
 
   // The same seen from outside: two chunks of forty terms, one with gateway once, one ten times.
-  rag::term_index index;
+  rag::term_index_builder builder;
   strings once(40, "filler");
   once[0] = "gateway";
   strings ten(40, "filler");
   std::fill(ten.begin(), ten.begin() + 10, "gateway");
-  index.add(once);
-  index.add(ten);
+  builder.add(once);
+  builder.add(ten);
+  const rag::term_index index = builder.build();
   const strings asked = {"gateway"};
   const rag::row_set all = rag::row_set::all(2);
   const auto hits = index.search(asked, 2, all, all);

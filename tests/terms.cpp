@@ -41,15 +41,15 @@ struct dice {
 };
 
 rag::term_index index_of(const std::vector<strings>& chunks, rag::bm25_options options = {}) {
-  rag::term_index index(options);
-  for (const strings& terms : chunks) index.add(terms);
-  return index;
+  rag::term_index_builder builder(options);
+  for (const strings& terms : chunks) builder.add(terms);
+  return builder.build();
 }
 
 rag::term_index index_of_texts(const strings& texts) {
-  rag::term_index index;
-  for (const std::string& text : texts) index.add(rag::analyse(text));
-  return index;
+  rag::term_index_builder builder;
+  for (const std::string& text : texts) builder.add(rag::analyse(text));
+  return builder.build();
 }
 
 rag::row_set rows(std::size_t size, const std::vector<std::size_t>& members) {
@@ -295,17 +295,17 @@ TEST_CASE("bm25: options outside their limits are invalid_argument") {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   const double infinity = std::numeric_limits<double>::infinity();
   for (const double k1 : {-0.1, 60.5, nan, infinity}) {
-    const auto made = rag::term_index::try_make({.k1 = k1});
+    const auto made = rag::term_index_builder::try_make({.k1 = k1});
     REQUIRE(!made);
     CHECK(made.failure().code() == rag::errc::invalid_argument);
     CHECK(made.failure().message().find("k1") != std::string::npos);
   }
   for (const double b : {-0.1, 1.01, nan}) {
-    const auto made = rag::term_index::try_make({.b = b});
+    const auto made = rag::term_index_builder::try_make({.b = b});
     REQUIRE(!made);
     CHECK(made.failure().message().find("must be a number from 0 to 1") != std::string::npos);
   }
-  CHECK(rag::term_index::try_make({.k1 = 60.0, .b = 1.0}).ok());
+  CHECK(rag::term_index_builder::try_make({.k1 = 60.0, .b = 1.0}).ok());
 }
 
 // ---- the index ----------------------------------------------------------------------------------
@@ -350,13 +350,14 @@ TEST_CASE("terms: a scope's result equals that of an index with only its chunks,
     const auto chunks = random_chunks(random, size);
     const rag::row_set readable = random_rows(random, size, random.below(101));
     const rag::term_index index = index_of(chunks);
-    rag::term_index alone;
+    rag::term_index_builder builder;
     std::vector<std::uint32_t> row_in_full;
     for (std::size_t row = 0; row < size; ++row) {
       if (!readable.contains(row)) continue;
-      alone.add(chunks[row]);
+      builder.add(chunks[row]);
       row_in_full.push_back(static_cast<std::uint32_t>(row));
     }
+    const rag::term_index alone = builder.build();
     const strings question = random_question(random);
     const rag::row_set all = rag::row_set::all(alone.size());
     auto expected = alone.search(question, 10, all, all);
@@ -394,12 +395,13 @@ TEST_CASE("terms: scores do not depend on the order of chunks, of terms, or of t
     std::vector<std::size_t> place(40);
     std::iota(place.begin(), place.end(), std::size_t{0});
     for (std::size_t i = 39; i > 0; --i) std::swap(place[i], place[random.below(i + 1)]);
-    rag::term_index shuffled;
+    rag::term_index_builder builder;
     for (const std::size_t original : place) {
       strings terms = chunks[original];
       std::reverse(terms.begin(), terms.end());
-      shuffled.add(terms);
+      builder.add(terms);
     }
+    const rag::term_index shuffled = builder.build();
     strings turned = question;
     std::rotate(turned.begin(), turned.begin() + round % 4, turned.end());
     const auto hits = shuffled.search(turned, 40, all, all);

@@ -1,7 +1,10 @@
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <rag_retrieve.hpp>
 #include <span>
@@ -113,6 +116,138 @@ TEST_CASE("vectors: dot of finite numbers is finite, also where products leave t
   const std::vector<float> c{-largest, -largest, 1};
   CHECK_FALSE(rag::dot(a, c) > -largest);
   CHECK(rag::detail::is_finite(rag::dot(a, c)));
+}
+
+// ---- kernels ------------------------------------------------------------------------------------
+
+namespace detail = rag::detail;
+
+/// Every set of loops that this processor can run.
+inline std::vector<detail::kernel_set> kernel_sets() {
+  std::vector<detail::kernel_set> sets;
+  for (int level = 0; level <= detail::processor_level(); ++level)
+    sets.push_back(detail::kernels_of(level));
+  return sets;
+}
+
+inline std::vector<std::size_t> dimensions() {
+  std::vector<std::size_t> all{127, 128, 129, 383, 384, 385, 768, 1024, 1025};
+  for (std::size_t dimension = 1; dimension <= 70; ++dimension) all.push_back(dimension);
+  return all;
+}
+
+/// |a| |b|, the measure of rounding errors of their product.
+inline double lengths_of(std::span<const float> a, std::span<const float> b) {
+  return std::sqrt(detail::dot_in_double(a, a) * detail::dot_in_double(b, b));
+}
+
+TEST_CASE("kernels: dots agree with sums in double, and a row's bits with no other row") {
+  random_numbers random{21};
+  for (const detail::kernel_set& with : kernel_sets()) {
+    for (const std::size_t dimension : dimensions()) {
+      const std::size_t count = 11;
+      const auto rows = random.vector(count * dimension);
+      const auto question = random.vector(dimension);
+      std::vector<std::uint32_t> numbers;
+      for (std::uint32_t i = 0; i < 2 * count; ++i) numbers.push_back(i * 7 % count);
+      std::vector<float> scores(numbers.size());
+      with.dots(question.data(), dimension, rows.data(), numbers.data(), numbers.size(),
+                scores.data());
+      for (std::size_t i = 0; i < numbers.size(); ++i) {
+        const auto row = std::span(rows).subspan(numbers[i] * dimension, dimension);
+        const double sum = detail::dot_in_double(question, row);
+        CHECK(std::abs(static_cast<double>(scores[i]) - sum) <= 2e-7 * lengths_of(question, row));
+        float alone = 0;
+        with.dots(question.data(), dimension, rows.data(), &numbers[i], 1, &alone);
+        CHECK(std::memcmp(&alone, &scores[i], sizeof alone) == 0);
+        std::vector<float> moved(dimension + 3);  // another address, another alignment
+        std::copy(row.begin(), row.end(), moved.begin() + 3);
+        const std::uint32_t first = 0;
+        with.dots(question.data(), dimension, moved.data() + 3, &first, 1, &alone);
+        CHECK(std::memcmp(&alone, &scores[i], sizeof alone) == 0);
+      }
+    }
+  }
+}
+
+TEST_CASE("kernels: zeros appended to both vectors change no bit, on any path") {
+  random_numbers random{22};
+  for (const detail::kernel_set& with : kernel_sets()) {
+    for (const std::size_t dimension : {1U, 5U, 31U, 100U, 387U}) {
+      auto row = random.vector(dimension);
+      auto question = random.vector(dimension);
+      const std::uint32_t first = 0;
+      float expected = 0;
+      with.dots(question.data(), dimension, row.data(), &first, 1, &expected);
+      for (std::size_t longer = dimension; longer < dimension + 40; ++longer) {
+        row.resize(longer);
+        question.resize(longer);
+        float padded = 0;
+        with.dots(question.data(), longer, row.data(), &first, 1, &padded);
+        CHECK(std::memcmp(&padded, &expected, sizeof padded) == 0);
+      }
+    }
+  }
+}
+
+TEST_CASE("kernels: tiles lie within the error that batches allow for, and report what reaches") {
+  random_numbers random{23};
+  for (const detail::kernel_set& with : kernel_sets()) {
+    for (const std::size_t dimension : dimensions()) {
+      const std::size_t lanes = with.questions;
+      const auto rows = random.vector(6 * dimension);
+      const auto packed = random.vector(lanes * dimension);
+      const std::vector<std::uint32_t> numbers{3, 1, 5, 0, 2, 4};
+      std::vector<float> scores(6 * lanes);
+      std::vector<float> bars(lanes, largest);
+      CHECK_FALSE(with.tile(packed.data(), dimension, rows.data(), numbers.data(), bars.data(),
+                            scores.data()));
+      for (std::size_t i = 0; i < scores.size(); ++i) {
+        std::vector<float> question(dimension);
+        for (std::size_t j = 0; j < dimension; ++j) question[j] = packed[j * lanes + i % lanes];
+        const auto row = std::span(rows).subspan(numbers[i / lanes] * dimension, dimension);
+        const double error =
+            std::abs(static_cast<double>(scores[i]) - detail::dot_in_double(question, row));
+        CHECK(error <= static_cast<double>(dimension + 1) * 0x1p-24 * lengths_of(question, row));
+      }
+      const auto best = std::max_element(scores.begin(), scores.end());
+      bars[static_cast<std::size_t>(best - scores.begin()) % lanes] = *best;
+      CHECK(with.tile(packed.data(), dimension, rows.data(), numbers.data(), bars.data(),
+                      scores.data()));
+    }
+  }
+}
+
+TEST_CASE("kernels: sums over codes are exact on every path") {
+  random_numbers random{24};
+  for (const std::size_t runs : {1U, 2U, 3U, 5U, 8U, 20U}) {
+    std::vector<std::uint8_t> rows(7 * runs * 64);
+    for (auto& byte : rows) byte = static_cast<std::uint8_t>(random.next());
+    if (runs == 3) std::fill(rows.begin(), rows.end(), std::uint8_t{0xFF});
+    std::vector<int> by_dimension;
+    std::vector<std::int16_t> digits(192 * runs);
+    auto* bytes = reinterpret_cast<signed char*>(digits.data() + 128 * runs);
+    for (std::size_t i = 0; i < 128 * runs; ++i) {
+      const int digit = runs == 3 ? 127 : static_cast<int>(random.next() % 255) - 127;
+      by_dimension.push_back(digit);
+      digits[i] = static_cast<std::int16_t>(digit);
+      bytes[detail::digit_place(i)] = static_cast<signed char>(digit);
+    }
+    const std::vector<std::uint32_t> numbers{6, 2, 2, 0, 5};
+    for (const detail::kernel_set& with : kernel_sets()) {
+      std::vector<std::int32_t> sums(numbers.size());
+      with.codes(digits.data(), runs, rows.data(), numbers.data(), numbers.size(), sums.data());
+      for (std::size_t at = 0; at < numbers.size(); ++at) {
+        int expected = 0;
+        for (std::size_t i = 0; i < 128 * runs; ++i) {
+          const std::uint8_t byte =
+              rows[numbers[at] * runs * 64 + i / 128 * 64 + i % 32 * 2 + i / 64 % 2];
+          expected += (i / 32 % 2 == 0 ? byte & 15 : byte >> 4) * by_dimension[i];
+        }
+        CHECK(sums[at] == expected);
+      }
+    }
+  }
 }
 
 TEST_CASE("vectors: cosine is 1 for one direction, 0 at a right angle, -1 for the opposite") {

@@ -869,7 +869,7 @@ class plain_search {
   plain_search(const moment& of, const std::string& tenant, const id_set& recorded)
       : options_(of.options),
         finder_(rag::identifier_finder::make({of.options.identifiers, {}, false})),
-        terms_(of.options.bm25),
+        builder_(of.options.bm25),
         vectors_(of.model->dimension(), of.options.similarity) {
     for (const auto& [key, each] : of.stored) {
       if (key.first != tenant) continue;
@@ -890,6 +890,7 @@ class plain_search {
       }
     }
     for (item& each : items_) add(each, *of.model);
+    terms_ = builder_.build();
   }
 
   struct place {
@@ -952,7 +953,7 @@ class plain_search {
     const std::string text = text_of(each);
     each.tokens = rag::count_words(text);
     if (!each.children.empty()) return;  // a parent is not searched
-    const std::uint32_t row = terms_.add(rag::analyse(text, options_.analysis));
+    const std::uint32_t row = builder_.add(rag::analyse(text, options_.analysis));
     rows_.push_back(each.record->id);
     const bool opens = each.record->range.begin == 0;
     for (const auto& code : finder_.find(each.source->title)) codes_.add(row, code.value, opens);
@@ -1138,6 +1139,7 @@ class plain_search {
 
   const rag::retriever_options& options_;
   rag::identifier_finder finder_;
+  rag::term_index_builder builder_;
   rag::term_index terms_;
   rag::flat_index vectors_;
   rag::identifier_index codes_;
