@@ -389,6 +389,39 @@ void take_best(std::vector<Item>& best, std::vector<Item> items, std::size_t cou
   best = std::move(merged);
 }
 
+/// Merges sorted runs that stand one after the other into one.
+///
+/// begins  of each run, rising, the first is 0; used up
+/// spare   memory, to be reused from call to call
+/// cost    O(items x log runs)
+template <class Item, class Order>
+void merge_runs(std::span<Item> items, std::vector<std::size_t>& begins, std::vector<Item>& spare,
+                const Order& before) {
+  if (begins.size() < 2) return;
+  if (spare.size() < items.size()) spare.resize(items.size());
+  std::span<Item> from = items;
+  std::span<Item> to = std::span(spare).first(items.size());
+  const auto at = [](std::span<Item> in, std::size_t place) {
+    return in.begin() + static_cast<std::ptrdiff_t>(place);
+  };
+  while (begins.size() > 1) {
+    std::size_t kept = 0;
+    for (std::size_t run = 0; run < begins.size(); run += 2) {
+      const auto begin_of = [&](std::size_t which) {
+        return which < begins.size() ? begins[which] : items.size();
+      };
+      const std::size_t first = begins[run];
+      const std::size_t middle = begin_of(run + 1);
+      std::merge(at(from, first), at(from, middle), at(from, middle), at(from, begin_of(run + 2)),
+                 at(to, first), before);
+      begins[kept++] = first;
+    }
+    begins.resize(kept);
+    std::swap(from, to);
+  }
+  if (from.data() != items.data()) std::copy(from.begin(), from.end(), items.begin());
+}
+
 }  // namespace detail
 
 /// A set of rows (0 to size - 1): which chunks of an index a search may look at.
@@ -427,6 +460,15 @@ class row_set {
   }
   /// Row i is bit i mod 64 of word i / 64.
   [[nodiscard]] std::span<const std::uint64_t> words() const noexcept { return words_; }
+  /// Calls visit(row) for each row, rising. Cost: O(size / 64 + rows).
+  template <class Visit>
+  void for_each(const Visit& visit) const {
+    for (std::size_t i = 0; i < words_.size(); ++i) {
+      for (std::uint64_t word = words_[i]; word != 0; word &= word - 1) {
+        visit(static_cast<std::uint32_t>(i * 64 + static_cast<unsigned>(std::countr_zero(word))));
+      }
+    }
+  }
 
  private:
   std::size_t size_ = 0;
@@ -2733,17 +2775,6 @@ RAG_RETRIEVE_DETAIL_AVX2 RAG_RETRIEVE_DETAIL_APART inline void codes_avx2(
 [[nodiscard]] inline const kernel_set& kernels() {
   static const kernel_set best = kernels_of(processor_level());
   return best;
-}
-
-/// Position of the lowest bit that is set; `word` is not 0.
-[[nodiscard]] inline std::size_t lowest_bit(std::uint64_t word) {
-#if defined(__GNUC__)
-  return static_cast<std::size_t>(__builtin_ctzll(word));
-#else
-  std::size_t at = 0;
-  for (; (word & 1) == 0; word >>= 1) ++at;
-  return at;
-#endif
 }
 
 }  // namespace detail
@@ -6385,39 +6416,6 @@ class text_numbers {
   std::vector<std::uint32_t> slots_;  // numbers, and no_row; a power of two, at most half full
 };
 
-/// Merges sorted runs that stand one after the other into one.
-///
-/// begins  of each run, rising, the first is 0; used up
-/// spare   memory, to be reused from call to call
-/// cost    O(items x log runs)
-template <class Item, class Order>
-void merge_runs(std::span<Item> items, std::vector<std::size_t>& begins, std::vector<Item>& spare,
-                const Order& before) {
-  if (begins.size() < 2) return;
-  if (spare.size() < items.size()) spare.resize(items.size());
-  std::span<Item> from = items;
-  std::span<Item> to = std::span(spare).first(items.size());
-  const auto at = [](std::span<Item> in, std::size_t place) {
-    return in.begin() + static_cast<std::ptrdiff_t>(place);
-  };
-  while (begins.size() > 1) {
-    std::size_t kept = 0;
-    for (std::size_t run = 0; run < begins.size(); run += 2) {
-      const auto begin_of = [&](std::size_t which) {
-        return which < begins.size() ? begins[which] : items.size();
-      };
-      const std::size_t first = begins[run];
-      const std::size_t middle = begin_of(run + 1);
-      std::merge(at(from, first), at(from, middle), at(from, middle), at(from, begin_of(run + 2)),
-                 at(to, first), before);
-      begins[kept++] = first;
-    }
-    begins.resize(kept);
-    std::swap(from, to);
-  }
-  if (from.data() != items.data()) std::copy(from.begin(), from.end(), items.begin());
-}
-
 }  // namespace detail
 
 /// One row of a lexical result.
@@ -7241,11 +7239,11 @@ class term_index {
   /// N and the sum of lengths over the rows of `readable`. Cost: O(rows).
   [[nodiscard]] length_statistics statistics(const row_set& readable) const {
     length_statistics sum;
-    for (std::size_t row = 0; row < size(); ++row) {
-      if (!readable.contains(row)) continue;
+    readable.for_each([&](std::uint32_t row) {
+      if (row >= size()) return;
       ++sum.chunk_count;
       sum.total_length += terms_.lengths[row];
-    }
+    });
     return sum;
   }
   /// The same with n of each distinct term. Cost: O(rows + postings of the terms).
@@ -7278,10 +7276,7 @@ class term_index {
       });
     }
     std::vector<lexical_hit> hits;
-    for (std::size_t row = 0; row < size(); ++row) {
-      if (!found.contains(row)) continue;
-      hits.push_back({.row = static_cast<std::uint32_t>(row), .units = units[row]});
-    }
+    found.for_each([&](std::uint32_t row) { hits.push_back({.row = row, .units = units[row]}); });
     return hits;
   }
 
@@ -7944,17 +7939,6 @@ struct checked_questions {
   return all;
 }
 
-/// Calls with each row of the set below `size`, in rising order.
-template <class Each>
-void for_each_row(const row_set& rows, std::size_t size, const Each& each) {
-  const std::span<const std::uint64_t> words = rows.words();
-  for (std::size_t i = 0; i < words.size() && i * 64 < size; ++i) {
-    for (std::uint64_t word = words[i]; word != 0; word &= word - 1) {
-      const std::size_t at = i * 64 + lowest_bit(word);
-      if (at < size) each(static_cast<std::uint32_t>(at));
-    }
-  }
-}
 // ---- bounds: exact search that reads few floats
 //
 // Beside its floats a row x has a code of 8 bits a dimension, in two planes: the upper four bits of
@@ -8313,10 +8297,6 @@ class flat_index {
     return try_view(values, dimension, measure).value();
   }
 
-  /// Makes room for so many further vectors, so that none is moved while they are added. Needs a
-  /// dimension.
-  void reserve(std::size_t rows) { own_.reserve(values().size() + rows * dimension_); }
-
   /// Adds a vector as the next row. Under cosine a zero vector has no direction: its row is kept
   /// but never found, as with add_missing().
   ///
@@ -8365,6 +8345,7 @@ class flat_index {
       return checked.failure();
     return append(stored, true);
   }
+
   /// Searches through a compressed copy of the present rows first, or no longer: the hits stay the
   /// same bit for bit. Takes a quarter of the vectors' memory once more. Rows that are added later
   /// have no copy; large k, few allowed rows and questions in large batches do without it.
@@ -8376,6 +8357,7 @@ class flat_index {
     const bool builds = wanted == vector_bounds::on && pays && count() > 0;
     bounds_ = builds ? detail::row_bounds(block(), count()) : detail::row_bounds();
   }
+
   /// The k rows of `among` that are closest to the question, or all of them that have a vector if
   /// they are fewer. A zero question under cosine points nowhere: no hits.
   ///
@@ -8466,8 +8448,8 @@ class flat_index {
       return chosen;
     chosen.names.among = nullptr;
     chosen.listed.reserve(chosen.allowed);
-    detail::for_each_row(among, size(), [&](std::uint32_t at) {
-      if (place_of(at) != detail::no_row) chosen.listed.push_back(place_of(at));
+    among.for_each([&](std::uint32_t at) {
+      if (has_vector(at)) chosen.listed.push_back(place_of(at));
     });
     chosen.allowed = chosen.listed.size();
     chosen.places = {chosen.listed.size(), 0, chosen.listed.data()};
@@ -8973,8 +8955,7 @@ class ivf_index {
       if (!filters_) return {index_.list_size(list), index_.begins_[list], nullptr};
       listed_.clear();
       if (list == everything) {
-        detail::for_each_row(rows_, index_.size_,
-                             [&](std::uint32_t row) { listed_.push_back(index_.places_[row]); });
+        rows_.for_each([&](std::uint32_t row) { listed_.push_back(index_.places_[row]); });
       } else {
         for (std::uint32_t at = index_.begins_[list]; at < index_.begins_[list + 1]; ++at) {
           if (rows_.contains(index_.row_ids_[at])) listed_.push_back(at);
@@ -10580,6 +10561,12 @@ class tenant_table {
     const auto found = own->find(tenant);
     return found == own->end() ? nullptr : found->second.get();
   }
+  /// Where a live document of a tenant stands.
+  [[nodiscard]] std::optional<tenant_state::place> find_document(std::string_view tenant,
+                                                                 std::string_view id) const {
+    const tenant_state* own = find(tenant);
+    return own == nullptr ? std::nullopt : own->find_document(id);
+  }
   /// A tenant without documents is none.
   void put(std::string_view tenant, tenant_state state) {
     std::shared_ptr<const part>& own = parts_[number_of(tenant)];
@@ -11149,6 +11136,19 @@ struct ready_indexes {
   return {};
 }
 
+/// A segment of which all is live.
+[[nodiscard]] inline segment assemble(std::shared_ptr<const segment_records> records,
+                                      std::shared_ptr<const segment_vectors> vectors,
+                                      std::span<const std::vector<std::string>> groups) {
+  segment made;
+  made.access = build_access(*records, groups);
+  made.live = all_live(*records, *made.access);
+  made.counts = std::make_shared<class_counts>();
+  made.records = std::move(records);
+  made.vectors = std::move(vectors);
+  return made;
+}
+
 /// A new segment of these documents, all of them live. No user code runs here.
 ///
 /// documents  of distinct ids; taken over
@@ -11205,13 +11205,7 @@ struct ready_indexes {
   records->terms = ready.terms ? std::move(*ready.terms) : terms.build();
   if (const auto trained = make_lists(options, *vectors, std::move(ready.lists)); !trained)
     return trained.failure();
-  segment made;
-  made.access = build_access(*records, groups_in_order);
-  made.live = all_live(*records, *made.access);
-  made.counts = std::make_shared<class_counts>();
-  made.records = std::move(records);
-  made.vectors = std::move(vectors);
-  return made;
+  return assemble(std::move(records), std::move(vectors), groups_in_order);
 }
 
 /// A document or row of one of several segments.
@@ -11228,10 +11222,7 @@ template <class Live, class Id>
   std::vector<std::size_t> begins;
   for (std::uint32_t part = 0; part < parts.size(); ++part) {
     begins.push_back(items.size());
-    const row_set& live = live_of(parts[part]);
-    for (std::uint32_t number = 0; number < live.size(); ++number) {
-      if (live.contains(number)) items.push_back({part, number});
-    }
+    live_of(parts[part]).for_each([&](std::uint32_t number) { items.push_back({part, number}); });
   }
   std::vector<part_number> spare;
   merge_runs(std::span(items), begins, spare, [&](const part_number& a, const part_number& b) {
@@ -11296,14 +11287,7 @@ template <class Live, class Id>
   records->terms =
       term_index::merged(options.bm25, terms, new_numbers(rows, row_counts), rows.size());
   if (const auto trained = make_lists(options, *vectors); !trained) return trained.failure();
-
-  segment made;
-  made.access = build_access(*records, groups);
-  made.live = all_live(*records, *made.access);
-  made.counts = std::make_shared<class_counts>();
-  made.records = std::move(records);
-  made.vectors = std::move(vectors);
-  return made;
+  return assemble(std::move(records), std::move(vectors), groups);
 }
 
 /// The next state of a segment: documents die or change their groups. What is copied is the live
@@ -11502,15 +11486,20 @@ inline void catch_up(segment_edit& edit, const segment_records& merged, const se
   return true;
 }
 
+/// Whether a tenant has one segment, in which nothing is dead.
+[[nodiscard]] inline bool is_merged(const tenant_state& tenant) {
+  const segment& first = tenant.segments.front();
+  return tenant.segments.size() == 1 &&
+         first.live->document_count == first.records->documents.size();
+}
+
 /// Merges all of a tenant into one segment without what is dead. The caller holds the merges' lock.
 inline void merge_all(retriever_core& core, std::string_view tenant) {
   for (;;) {  // once more only if another model takes over in the meantime
     const auto state = core.current();
     const tenant_state* own = state->tenants.find(tenant);
     if (own == nullptr) return;
-    const segment& first = own->segments.front();
-    const bool has_dead = first.live->document_count != first.records->documents.size();
-    if (own->segments.size() == 1 && !has_dead) return;
+    if (is_merged(*own)) return;
     const auto merged = merge_parts(core, tenant, own->segments, state->dimension);
     if (!merged || *merged) return;
   }
@@ -11602,11 +11591,10 @@ using stored_documents = std::vector<std::shared_ptr<const stored_document>>;
   stored_documents unchanged_ones;
   std::optional<error> failure;
   std::erase_if(news, [&](const prepared_document& next) {
-    const tenant_state* tenant = base.tenants.find(next.stored.source.tenant);
-    const auto old =
-        tenant == nullptr ? std::nullopt : tenant->find_document(next.stored.source.id);
+    const document& source = next.stored.source;
+    const auto old = base.tenants.find_document(source.tenant, source.id);
     if (!old || failure) return false;
-    const segment& from = tenant->segments[old->segment];
+    const segment& from = base.tenants.find(source.tenant)->segments[old->segment];
     bool supplied = std::any_of(next.chunks.begin(), next.chunks.end(),
                                 [](const prepared_chunk& each) { return each.supplied; });
     for (const std::uint32_t row : from.records->families.of_document(old->number)) {
@@ -11628,9 +11616,11 @@ using stored_documents = std::vector<std::shared_ptr<const stored_document>>;
 /// Whether a state holds these very documents still.
 [[nodiscard]] inline bool holds_all(const index_state& state, const stored_documents& documents) {
   return std::all_of(documents.begin(), documents.end(), [&state](const auto& each) {
-    const tenant_state* tenant = state.tenants.find(each->source.tenant);
-    const auto place = tenant == nullptr ? std::nullopt : tenant->find_document(each->source.id);
-    return place && tenant->segments[place->segment].records->documents[place->number] == each;
+    const document& source = each->source;
+    const auto place = state.tenants.find_document(source.tenant, source.id);
+    if (!place) return false;
+    const segment& from = state.tenants.find(source.tenant)->segments[place->segment];
+    return from.records->documents[place->number] == each;
   });
 }
 
@@ -12197,9 +12187,7 @@ class search_run {
     find_readable();
     std::vector<candidate> all;
     for (const search_part& part : rows_.parts()) {
-      for (std::uint32_t row = 0; row < part.readable.size(); ++row) {
-        if (part.readable.contains(row)) all.push_back({.row = part.first + row});
-      }
+      part.readable.for_each([&](std::uint32_t row) { all.push_back({.row = part.first + row}); });
     }
     static_cast<void>(ask(all));
     return static_cast<std::size_t>(std::count_if(
@@ -12271,9 +12259,9 @@ class search_run {
             }
           }
         }
-        for (std::uint32_t row = 0; row < part.among.size(); ++row) {
+        part.among.for_each([&](std::uint32_t row) {
           if (!met.contains(records.rows[row].document)) part.among.remove(row);
-        }
+        });
       }
       if (const auto checked = fail_if_permitted(wrong); !checked) return checked;
     }
@@ -12457,7 +12445,7 @@ class search_run {
   /// candidates is filled up from behind, until nothing new is denied.
   result<void> search_legs() {
     if (const auto found = search_once(); !found) return found.failure();
-    return ask_and_refill(not_yet_asked(), 1);
+    return ask_and_refill();
   }
 
   /// The second check, after a slow stage: asks once more about all that the legs found, also what
@@ -12466,18 +12454,17 @@ class search_run {
   result<void> recheck() {
     const std::size_t lost_before = lost_;
     asked_rows_ = {};  // no word from before the slow stage counts any more, of whatever row
-    if (const auto asked = ask_and_refill(not_yet_asked(), 1); !asked) return asked;
+    if (const auto asked = ask_and_refill(); !asked) return asked;
     return lost_ == lost_before ? result<void>() : arrange();
   }
 
-  /// Asks about candidates; what is denied leaves the legs, they are filled up, and the new ones
-  /// are asked about in turn.
-  result<void> ask_and_refill(std::vector<candidate> candidates, std::size_t round) {
-    for (; remove_denied(candidates); ++round) {
+  /// Asks about what the legs found and nobody was asked about yet; what is denied leaves the legs,
+  /// they are filled up, and the new ones are asked about in turn.
+  result<void> ask_and_refill() {
+    for (std::size_t round = 1; remove_denied(not_yet_asked()); ++round) {
       remove_from_legs();
       if (gate_.failed() || round == asked_->recheck_rounds) return {};
       if (const auto found = search_once(); !found) return found.failure();
-      candidates = not_yet_asked();
     }
     return {};
   }
@@ -12650,10 +12637,9 @@ class search_run {
                                                                           std::uint32_t row) const {
     if (now == nullptr) return std::nullopt;
     const search_part& part = rows_.part_of(row);
-    for (const segment& each : now->segments) {  // most often it is where it was
-      if (each.records != part.from->records) continue;
-      if (!each.live->rows.contains(row - part.first)) break;
-      return each.access->groups_of_row(row - part.first);
+    const segment* same = find_segment(*now, *part.from);  // most often it is where it was
+    if (same != nullptr && same->live->rows.contains(row - part.first)) {
+      return same->access->groups_of_row(row - part.first);
     }
     const chunk& record = rows_.at(row).record;
     if (const auto found = now->find_chunk(record.id)) {
@@ -13429,9 +13415,9 @@ class retriever {
     {
       const std::lock_guard lock(core_->writer);
       const auto base = core_->current();
-      const detail::tenant_state* own = base->tenants.find(tenant);
-      const auto place = own == nullptr ? std::nullopt : own->find_document(document_id);
+      const auto place = base->tenants.find_document(tenant, document_id);
       if (!place) return missing("erase", document_id);
+      const detail::tenant_state* own = base->tenants.find(tenant);
       const detail::segment_records& records = *own->segments[place->segment].records;
       const detail::stored_document& stored = *records.documents[place->number];
       for (const detail::stored_chunk& item : stored.chunks) {
@@ -13462,10 +13448,9 @@ class retriever {
     }
     const std::lock_guard lock(core_->writer);
     const auto base = core_->current();
-    const detail::tenant_state* own = base->tenants.find(tenant);
-    const auto place = own == nullptr ? std::nullopt : own->find_document(document_id);
+    const auto place = base->tenants.find_document(tenant, document_id);
     if (!place) return missing("set_access", document_id);
-    detail::tenant_edit edit(own);
+    detail::tenant_edit edit(base->tenants.find(tenant));
     edit.edit(place->segment).set_groups(place->number, detail::sorted_groups(std::move(groups)));
     publish(*base, tenant, edit.finish());
     return {};
@@ -15526,9 +15511,7 @@ struct index_file {
   [[nodiscard]] static result<segment> in_one_segment(const retriever_options& options,
                                                       const tenant_state& tenant,
                                                       std::size_t dimension) {
-    const segment& first = tenant.segments.front();
-    const bool whole = first.live->document_count == first.records->documents.size();
-    if (tenant.segments.size() == 1 && whole) return first;
+    if (is_merged(tenant)) return tenant.segments.front();
     return merge_segments(options, tenant.segments, dimension);
   }
 

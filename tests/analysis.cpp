@@ -11,7 +11,10 @@
 #include <type_traits>
 #include <vector>
 
+#include "made.hpp"
+
 namespace rag = rag_retrieve;
+using made::dice;
 
 static_assert(std::is_aggregate_v<rag::analysis_options>);
 static_assert(std::is_aggregate_v<rag::identifier_options>);
@@ -19,19 +22,6 @@ static_assert(std::is_aggregate_v<rag::identifier_options>);
 namespace {
 
 using strings = std::vector<std::string>;
-
-struct dice {
-  std::uint64_t state;
-
-  std::uint64_t next() {
-    state += 0x9E3779B97F4A7C15U;
-    std::uint64_t z = state;
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9U;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EBU;
-    return z ^ (z >> 31);
-  }
-  std::size_t below(std::size_t bound) { return static_cast<std::size_t>(next() % bound); }
-};
 
 strings found(const strings& patterns, std::string_view text, bool case_matters = false) {
   strings values;

@@ -21,31 +21,16 @@
 #include <utility>
 #include <vector>
 
+#include "made.hpp"
 #include "revisions.hpp"
+#include "threading.hpp"
 
 namespace rag = rag_retrieve;
 using namespace revisions;
+using threading::latch;
+using threading::threads;
 
 namespace {
-
-std::uint64_t searches_per_thread() {
-  const char* asked = std::getenv("RAG_RETRIEVE_PROPERTY_RUNS");
-  const std::uint64_t runs = asked == nullptr ? 0 : std::strtoull(asked, nullptr, 10);
-  return runs == 0 ? 1000 : runs;
-}
-
-class threads {
- public:
-  void start(std::function<void()> body) { all_.emplace_back(std::move(body)); }
-  void join() {
-    for (std::thread& each : all_) each.join();
-    all_.clear();
-  }
-  ~threads() { join(); }
-
- private:
-  std::vector<std::thread> all_;
-};
 
 /// doctest's checks are made in the main thread: here the others leave the first thing that was
 /// wrong, and how many were.
@@ -63,25 +48,6 @@ class findings {
   std::mutex mutex_;
   std::size_t count_ = 0;
   std::string first_;
-};
-
-/// Opens once.
-class latch {
- public:
-  void open() {
-    const std::lock_guard lock(mutex_);
-    open_ = true;
-    changed_.notify_all();
-  }
-  void wait() {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return open_; });
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool open_ = false;
 };
 
 std::size_t pick(std::mt19937& random, std::size_t below) { return random() % below; }
@@ -239,7 +205,7 @@ TEST_CASE("atomicity: searches beside every kind of update see one revision of e
       std::mt19937 random(100 + reader);
       const bool is_ana = reader != 1;
       const rag::scope scope = is_ana ? one.ana() : one.bob();
-      for (std::uint64_t i = 0; i < searches_per_thread(); ++i) {
+      for (std::uint64_t i = 0; i < made::property_runs(1000); ++i) {
         one.search(random, scope, is_ana ? "staff" : "board");
       }
     });
@@ -247,7 +213,7 @@ TEST_CASE("atomicity: searches beside every kind of update see one revision of e
   readers.join();
   done = true;
   writers.join();
-  CHECK(one.searches == 3 * searches_per_thread());
+  CHECK(one.searches == 3 * made::property_runs(1000));
   CHECK(one.passages >= 10 * one.searches);
   CHECK(one.updates > 100);
   CHECK(one.migrations > 0);
@@ -810,7 +776,7 @@ TEST_CASE("atomicity: readers of old states and of the newest count beside updat
       const rag::scope scope = reader == 0 ? one.ana() : one.bob();
       const std::string group = reader == 0 ? "staff" : "board";
       rag::snapshot old = one.store.snapshot();
-      for (std::uint64_t i = 0; i < searches_per_thread(); ++i) {
+      for (std::uint64_t i = 0; i < made::property_runs(1000); ++i) {
         const rag::snapshot newest = one.store.snapshot();
         for (const bool is_newest : {true, false}) {
           const rag::snapshot* const state = is_newest ? &newest : &old;
@@ -827,7 +793,7 @@ TEST_CASE("atomicity: readers of old states and of the newest count beside updat
   readers.join();
   done = true;
   writers.join();
-  CHECK(compared > searches_per_thread());
+  CHECK(compared > made::property_runs(1000));
   CHECK(wrong.first() == "");
   CHECK(wrong.count() == 0);
 }

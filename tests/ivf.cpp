@@ -20,11 +20,13 @@
 #include <vector>
 
 #include "fakes.hpp"
+#include "made.hpp"
 
 namespace rag = rag_retrieve;
 
 namespace ivf_test {
 
+using made::some_of;
 using numbers = std::vector<float>;
 using rows_of_numbers = std::vector<numbers>;
 using found = std::vector<std::uint32_t>;
@@ -96,16 +98,6 @@ inline std::vector<found> lists_of(const rag::ivf_index& index) {
     lists.emplace_back(index.list(i).begin(), index.list(i).end());
   }
   return lists;
-}
-
-/// Rows that may be read: each with a chance of `share`.
-inline rag::row_set some_of(std::size_t size, double share, std::uint64_t seed) {
-  rag::detail::random_source random(seed);
-  rag::row_set set(size);
-  for (std::size_t row = 0; row < size; ++row) {
-    if (random.unit() < share) set.insert(row);
-  }
-  return set;
 }
 
 // ---- data whose every row follows from (seed, row) ----------------------------------------------
@@ -741,6 +733,26 @@ TEST_CASE("ivf: recall on the MiniLM vectors of SciFact's abstracts and claims")
   MESSAGE("SciFact, a tenth readable: recall@10 ", filtered.recall, " against ", open.recall,
           " unfiltered; ", filtered.rows_compared, " rows read against ", open.rows_compared);
   CHECK(filtered.recall >= open.recall - 0.01);
+
+  for (const double target : {0.8, 0.9, 0.95}) {
+    const rag::ivf_options chosen = rag::ivf_options_for(flat.size(), target);
+    const auto reached =
+        rag::measure_recall(trained(flat, chosen), flat, questions, 10, all_of(flat));
+    MESSAGE("SciFact, options for ", target, ": ", chosen.probes, " of ", chosen.lists,
+            " lists, recall@10 ", reached.recall);
+    CHECK(reached.recall >= target);
+    CHECK(reached.rows_compared < 0.25 * static_cast<double>(flat.size()));
+  }
+}
+
+TEST_CASE("ivf: options for a recall target, from one vector to many") {
+  CHECK(rag::ivf_options_for(10000, 0.95).lists == 401);
+  CHECK(rag::ivf_options_for(10000, 0.95).probes == 65);  // 16 % of them
+  CHECK(rag::ivf_options_for(10000, 1.0).probes == 401);  // all
+  for (const std::size_t vectors : {std::size_t{0}, std::size_t{1}, std::size_t{100000}}) {
+    CHECK(rag::ivf_options_for(vectors, 0.0).probes >= 1);
+    CHECK(rag::ivf_options_for(vectors, 0.0).lists >= 1);
+  }
 }
 
 // ---- in the retriever ---------------------------------------------------------------------------

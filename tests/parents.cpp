@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstdlib>
 #include <map>
 #include <rag_retrieve.hpp>
 #include <set>
@@ -14,9 +13,11 @@
 #include <vector>
 
 #include "fakes.hpp"
+#include "made.hpp"
 
 namespace rag = rag_retrieve;
 using namespace fakes;
+using made::dice;
 
 namespace {
 
@@ -422,22 +423,6 @@ TEST_CASE("parents: a replaced document's parent is judged by the newest records
 
 namespace {
 
-class dice {  // splitmix64
- public:
-  explicit dice(std::uint64_t seed) : state_(seed) {}
-  std::size_t below(std::size_t bound) {
-    state_ += 0x9E3779B97F4A7C15U;
-    std::uint64_t z = state_;
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9U;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EBU;
-    return static_cast<std::size_t>((z ^ (z >> 31)) % bound);
-  }
-  bool chance(std::size_t percent) { return below(100) < percent; }
-
- private:
-  std::uint64_t state_;
-};
-
 strings some_groups(dice& random) {
   strings out;
   for (const char* group : {"g0", "g1", "g2"}) {
@@ -505,12 +490,6 @@ rag::chunked_document only_for(const rag::scope& reader, const rag::chunked_docu
   return mine;
 }
 
-std::uint64_t property_runs(std::uint64_t usual) {
-  const char* asked = std::getenv("RAG_RETRIEVE_PROPERTY_RUNS");
-  const std::uint64_t runs = asked == nullptr ? 0 : std::strtoull(asked, nullptr, 10);
-  return runs == 0 ? usual : runs;
-}
-
 }  // namespace
 
 TEST_CASE(
@@ -519,7 +498,7 @@ TEST_CASE(
   std::size_t parents_shown = 0;
   std::size_t children_shown = 0;
   std::size_t neighbours_shown = 0;
-  const std::uint64_t runs = property_runs(300);
+  const std::uint64_t runs = made::property_runs(300);
   for (std::uint64_t seed = 1; seed <= runs; ++seed) {
     CAPTURE(seed);
     dice random(seed);

@@ -16,35 +16,19 @@
 #include <unordered_set>
 #include <vector>
 
+#include "made.hpp"
+
 #if defined(RAG_RETRIEVE_TEST_CMARK)
 #include <cmark.h>
 #endif
 
 namespace rag = rag_retrieve;
+using made::dice;
 
 namespace {
 
 // ---- made documents
 // -------------------------------------------------------------------------------
-
-class dice {
- public:
-  explicit dice(std::uint64_t seed) : state_(seed) {}
-  std::uint64_t next() {  // splitmix64
-    std::uint64_t z = (state_ += 0x9E3779B97F4A7C15U);
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9U;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EBU;
-    return z ^ (z >> 31);
-  }
-  std::size_t below(std::size_t bound) { return static_cast<std::size_t>(next() % bound); }
-  template <class List>
-  std::string_view pick(const List& list) {
-    return list[below(std::size(list))];
-  }
-
- private:
-  std::uint64_t state_;
-};
 
 constexpr std::string_view hostile_bits[] = {
     "a",
@@ -210,12 +194,12 @@ std::string made_document(std::uint64_t seed) {
   const std::string_view end = ends[roll.below(8) < 6 ? 0 : roll.below(3)];
   for (std::size_t i = 0; i < count; ++i) {
     if (kind == 0) {
-      text += roll.pick(hostile_bits);
+      text += roll.of(hostile_bits);
     } else if (kind == 1) {
       text += static_cast<char>(roll.below(256));
     } else {
-      text += roll.pick(markdown_lines);
-      if (kind == 3 && roll.below(6) == 0) text += roll.pick(hostile_bits);
+      text += roll.of(markdown_lines);
+      if (kind == 3 && roll.below(6) == 0) text += roll.of(hostile_bits);
       text += end;
     }
   }
@@ -551,11 +535,6 @@ bool examine_all(const rag::document& page, const named_tokenizer& counter, dice
   return sound;
 }
 
-std::uint64_t runs() {
-  const char* wanted = std::getenv("RAG_RETRIEVE_PROPERTY_RUNS");
-  return wanted ? std::strtoull(wanted, nullptr, 10) : 1500;
-}
-
 std::vector<std::filesystem::path> hard_documents() {
   std::vector<std::filesystem::path> files;
   const char* folder = std::getenv("RAG_RETRIEVE_DATASETS");
@@ -578,7 +557,7 @@ std::string bytes_of(const std::filesystem::path& file) {
 TEST_CASE("chunkers: ranges, limits, edges, cover and ids hold for every made document") {
   const auto counters = tokenizers();
   std::size_t faults = 0;
-  for (std::uint64_t seed = 0; seed < runs() && faults < 5; ++seed) {
+  for (std::uint64_t seed = 0; seed < made::property_runs(1500) && faults < 5; ++seed) {
     dice roll(seed * 2 + 1);
     const rag::document page{.id = "made-" + std::to_string(seed),
                              .title = seed % 3 == 0 ? "A title" : "",
@@ -723,12 +702,12 @@ bool agrees(const std::string& text, const std::string& name) {
 
 TEST_CASE("headings: equal to cmark's on made documents") {
   std::size_t faults = 0;
-  for (std::uint64_t seed = 0; seed < runs() * 4 && faults < 5; ++seed) {
+  for (std::uint64_t seed = 0; seed < made::property_runs(1500) * 4 && faults < 5; ++seed) {
     dice roll(seed);
     std::string text = "x\n\n";  // no front matter
     for (std::size_t i = roll.below(14); i > 0; --i) {
       for (std::size_t j = roll.below(5); j > 3; --j) text += roll.below(2) ? "> " : "  ";
-      text += roll.pick(markdown_lines);
+      text += roll.of(markdown_lines);
       text += '\n';
     }
     if (!agrees(text, "seed " + std::to_string(seed))) ++faults;

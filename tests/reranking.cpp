@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "fakes.hpp"
+#include "threading.hpp"
 
 namespace rag = rag_retrieve;
 using namespace fakes;
@@ -53,39 +54,11 @@ scores_of by_digit(const rag::rerank_request& request) {
 
 const strings fused_order{"p1", "p2", "p3", "p4", "p5", "p6", "p7", "p8", "p9"};
 
-/// One thread that runs what it is given, and waits for it at its end.
-class worker {
- public:
+/// Runs what it is given on other threads, and waits for it at its end.
+struct worker : threading::threads {
   rag::executor executor() {
-    return [this](std::function<void()> task) { threads_.emplace_back(std::move(task)); };
+    return [this](std::function<void()> task) { start(std::move(task)); };
   }
-  void join() {
-    for (std::thread& each : threads_) each.join();
-    threads_.clear();
-  }
-  ~worker() { join(); }
-
- private:
-  std::vector<std::thread> threads_;
-};
-
-/// A door that is closed until somebody opens it.
-class door {
- public:
-  void open() {
-    const std::lock_guard lock(mutex_);
-    open_ = true;
-    changed_.notify_all();
-  }
-  void wait() {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return open_; });
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool open_ = false;
 };
 
 /// What a failed rerank must leave behind: the fused order without a score.
@@ -355,7 +328,7 @@ TEST_CASE("rerank: on an executor the search goes on at the deadline and the lat
     auto store = std::make_unique<setup>();
     store->add(nine_pages());
     worker pool;
-    const auto closed = std::make_shared<door>();
+    const auto closed = std::make_shared<threading::latch>();
     const auto seen = std::make_shared<std::string>();
     const auto stopped = std::make_shared<std::atomic<bool>>(false);
     rag::answer found;

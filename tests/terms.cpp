@@ -16,7 +16,11 @@
 #include <utility>
 #include <vector>
 
+#include "made.hpp"
+
 namespace rag = rag_retrieve;
+using made::dice;
+using made::random_rows;
 
 static_assert(std::is_aggregate_v<rag::bm25_options>);
 
@@ -25,20 +29,6 @@ namespace {
 using strings = std::vector<std::string>;
 
 constexpr double one_unit = 1.0 / 1048576.0;  // 2^-20
-
-/// splitmix64: the same numbers on every platform.
-struct dice {
-  std::uint64_t state;
-
-  std::uint64_t next() {
-    state += 0x9E3779B97F4A7C15U;
-    std::uint64_t z = state;
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9U;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EBU;
-    return z ^ (z >> 31);
-  }
-  std::size_t below(std::size_t bound) { return static_cast<std::size_t>(next() % bound); }
-};
 
 rag::term_index index_of(const std::vector<strings>& chunks, rag::bm25_options options = {}) {
   rag::term_index_builder builder(options);
@@ -119,14 +109,6 @@ strings random_question(dice& random) {
     question.push_back("w" + std::to_string(random.below(45)));
   }
   return question;
-}
-
-rag::row_set random_rows(dice& random, std::size_t size, std::size_t percent) {
-  rag::row_set set(size);
-  for (std::size_t row = 0; row < size; ++row) {
-    if (random.below(100) < percent) set.insert(row);
-  }
-  return set;
 }
 
 // The five chunks of the article, in the order of their ids.

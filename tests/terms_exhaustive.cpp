@@ -11,23 +11,15 @@
 #include <utility>
 #include <vector>
 
+#include "made.hpp"
+
 namespace rag = rag_retrieve;
+using made::dice;
+using made::random_rows;
 
 namespace {
 
 using strings = std::vector<std::string>;
-
-struct dice {
-  std::uint64_t state;
-
-  std::size_t below(std::size_t bound) {  // splitmix64
-    state += 0x9E3779B97F4A7C15U;
-    std::uint64_t z = state;
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9U;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EBU;
-    return static_cast<std::size_t>((z ^ (z >> 31)) % bound);
-  }
-};
 
 /// The k best by the plain formula of score_all.
 std::vector<rag::lexical_hit> exhaustive(const rag::term_index& index, const strings& terms,
@@ -39,14 +31,6 @@ std::vector<rag::lexical_hit> exhaustive(const rag::term_index& index, const str
   });
   if (hits.size() > k) hits.resize(k);
   return hits;
-}
-
-rag::row_set random_rows(dice& random, std::size_t size, std::size_t of_thousand) {
-  rag::row_set rows(size);
-  for (std::size_t row = 0; row < size; ++row) {
-    if (random.below(1000) < of_thousand) rows.insert(row);
-  }
-  return rows;
 }
 
 strings names(std::size_t count) {
@@ -117,12 +101,12 @@ TEST_CASE("pruned: the lists of exhaustive scoring for any data, filter, k and s
                                     .b = static_cast<double>(random.below(5)) * 0.25};
     const rag::term_index index = random_index(random, round % 6, rows, vocabulary, options);
     for (const std::size_t share : {1000U, 500U, 100U, 10U, 1U}) {
-      const rag::row_set among = random_rows(random, rows, share);
+      const rag::row_set among = random_rows(random, rows, share, 1000);
       for (int i = 0; i < 4; ++i) {
         const strings question = random_question(random, vocabulary);
         // What is counted may be any set of rows, and rows of other indexes besides.
         rag::term_statistics counted =
-            index.statistics(question, random_rows(random, rows, 1 + random.below(1000)));
+            index.statistics(question, random_rows(random, rows, 1 + random.below(1000), 1000));
         if (random.below(3) == 0) counted.corpus.total_length *= 1 + random.below(50);
         if (random.below(3) == 0) counted.corpus.chunk_count += random.below(100000);
         for (const std::size_t k :

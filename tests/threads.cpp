@@ -18,17 +18,14 @@
 #include <vector>
 
 #include "fakes.hpp"
+#include "made.hpp"
+#include "threading.hpp"
 
 namespace rag = rag_retrieve;
 using namespace fakes;
+using threading::threads;
 
 namespace {
-
-std::uint64_t searches_per_thread() {
-  const char* asked = std::getenv("RAG_RETRIEVE_PROPERTY_RUNS");
-  const std::uint64_t runs = asked == nullptr ? 0 : std::strtoull(asked, nullptr, 10);
-  return runs == 0 ? 1000 : runs;
-}
 
 /// Revision r of a document: 1 + r % 3 lines that all name r, its code and its letter.
 rag::document revision_of(const std::string& id, std::uint64_t revision) {
@@ -81,19 +78,6 @@ struct observer {
   }
 };
 
-class threads {
- public:
-  void start(std::function<void()> body) { all_.emplace_back(std::move(body)); }
-  void join() {
-    for (std::thread& each : all_) each.join();
-    all_.clear();
-  }
-  ~threads() { join(); }
-
- private:
-  std::vector<std::thread> all_;
-};
-
 rag::retriever_options with_letters() {
   rag::retriever_options out;
   out.identifiers = {"REV-###"};
@@ -134,7 +118,7 @@ TEST_CASE("threads: searches beside constant updates see each document whole, of
   for (int reader = 0; reader < 2; ++reader) {
     readers.start([&] {
       const rag::scope ana = one.ana();
-      for (std::uint64_t i = 0; i < searches_per_thread(); ++i) {
+      for (std::uint64_t i = 0; i < made::property_runs(1000); ++i) {
         seen.look_at(one.store.try_search(everything_common(), ana));
       }
     });
@@ -143,7 +127,7 @@ TEST_CASE("threads: searches beside constant updates see each document whole, of
   done = true;
   writers.join();
   CHECK(updates.load() > 0);
-  CHECK(seen.searches.load() == 2 * searches_per_thread());
+  CHECK(seen.searches.load() == 2 * made::property_runs(1000));
   CHECK(seen.passages.load() >= 4 * seen.searches.load());
   CHECK(seen.failed.load() == 0);
   CHECK(seen.mixed.load() == 0);
@@ -172,7 +156,7 @@ TEST_CASE("threads: a pinned snapshot answers the same while the present changes
   for (int reader = 0; reader < 2; ++reader) {
     readers.start([&] {
       const rag::scope ana = one.ana();
-      for (std::uint64_t i = 0; i < searches_per_thread() / 2; ++i) {
+      for (std::uint64_t i = 0; i < made::property_runs(1000) / 2; ++i) {
         if (everything(pinned.search(everything_common(), ana)) != expected) ++different;
       }
     });
@@ -209,7 +193,7 @@ TEST_CASE("threads: after access is taken away no later answer shows the documen
   for (int reader = 0; reader < 2; ++reader) {
     readers.start([&] {
       const rag::scope ana = one.ana();
-      for (std::uint64_t i = 0; i < searches_per_thread(); ++i) {
+      for (std::uint64_t i = 0; i < made::property_runs(1000); ++i) {
         const std::uint64_t before = phase;
         const rag::answer found = one.store.search(everything_common(), ana);
         const bool closed = before % 2 == 1 && phase == before;

@@ -16,10 +16,13 @@
 #include <string>
 #include <vector>
 
+#include "made.hpp"
+
 namespace rag = rag_retrieve;
 
 namespace vector_paths_test {
 
+using made::some_of;
 using numbers = std::vector<float>;
 using rows_of_numbers = std::vector<numbers>;
 using hits = std::vector<rag::vector_hit>;
@@ -39,15 +42,6 @@ inline bool same_bits(const hits& a, const hits& b) {
     if (std::memcmp(&a[i].score, &b[i].score, sizeof(float)) != 0) return false;
   }
   return true;
-}
-
-inline rag::row_set some_of(std::size_t size, double share, std::uint64_t seed) {
-  rag::detail::random_source random(seed);
-  rag::row_set set(size);
-  for (std::size_t row = 0; row < size; ++row) {
-    if (random.unit() < share) set.insert(row);
-  }
-  return set;
 }
 
 /// The k best by the definition: every allowed row's dot product, sorted.

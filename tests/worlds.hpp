@@ -24,41 +24,17 @@
 #include <vector>
 
 #include "fakes.hpp"
+#include "made.hpp"
 
 namespace worlds {
 
 namespace rag = rag_retrieve;
 using namespace fakes;
+using made::dice;
+using made::property_runs;
 using id_set = std::set<std::string, std::less<>>;
 
 // ---- chance -------------------------------------------------------------------------------------
-
-inline std::uint64_t property_runs(std::uint64_t usual) {
-  const char* asked = std::getenv("RAG_RETRIEVE_PROPERTY_RUNS");
-  const std::uint64_t runs = asked == nullptr ? 0 : std::strtoull(asked, nullptr, 10);
-  return runs == 0 ? usual : runs;
-}
-
-/// splitmix64: the same numbers on every platform.
-class dice {
- public:
-  explicit dice(std::uint64_t seed) : state_(seed) {}
-  std::size_t below(std::size_t bound) {
-    state_ += 0x9E3779B97F4A7C15U;
-    std::uint64_t z = state_;
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9U;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EBU;
-    return static_cast<std::size_t>((z ^ (z >> 31)) % bound);
-  }
-  bool chance(std::size_t percent) { return below(100) < percent; }
-  template <class Value>
-  const Value& of(const std::vector<Value>& values) {
-    return values[below(values.size())];
-  }
-
- private:
-  std::uint64_t state_;
-};
 
 inline strings some_of(dice& random, const strings& all, std::size_t percent) {
   strings out;
