@@ -847,9 +847,10 @@ namespace detail {
 
 // ---- folding ------------------------------------------------------------------------------------
 
-/// Text in the form in which terms are compared: case folded; with ICU also NFKC_Casefold, which
-/// unites compatibility forms and drops what is invisible. ASCII becomes lower case either way. An
-/// invalid byte becomes U+FFFD, which is no letter and so separates terms.
+/// Text in the form in which terms are compared: case folded, and the wide forms of ASCII that
+/// stand in Chinese and Japanese text are ASCII; with ICU NFKC_Casefold, which unites all
+/// compatibility forms and drops what is invisible. ASCII becomes lower case either way. An invalid
+/// byte becomes U+FFFD, which is no letter and so separates terms.
 ///
 /// "Stra\xC3\x9F" "e PAY-042" gives "strasse pay-042". Cost: O(bytes).
 [[nodiscard]] inline std::string fold(std::string_view text);
@@ -859,7 +860,8 @@ namespace detail {
 inline void append_casefold(std::string& out, std::string_view text) {
   for (std::size_t at = 0; at < text.size();) {
     const code_point point = decode(text, at);
-    append_folded(out, point.value);
+    const bool wide = point.value >= 0xFF01 && point.value <= 0xFF5E;
+    append_folded(out, wide ? point.value - 0xFF01 + '!' : point.value);
     at += point.length;
   }
 }
@@ -5486,9 +5488,9 @@ inline void write_children(chunk_builder& parents, chunk_builder& out,
 //
 //   terms         runs of letters, digits and their marks, folded (2); no stemming, no stop words
 //                 unless the caller brings them. PAY-042 gives pay and 042, don't gives don and t.
-//                 Scripts without spaces give every two neighbouring characters, a lone character
-//                 itself; with ICU also the words of its dictionaries. ASCII is the same with and
-//                 without ICU.
+//                 Scripts without spaces, and Korean with its endings, give every two neighbouring
+//                 characters, a lone character itself; with ICU also the words of its dictionaries.
+//                 ASCII is the same with and without ICU.
 //   identifiers   what fits a format of the caller, as one piece: PAY-### finds PAY-042, but
 //                 nothing in PAY-0421, XPAY-042 or PAY-04.
 //
@@ -5526,16 +5528,26 @@ namespace detail {
          kind == grapheme_class::spacing;
 }
 
+/// True for characters whose runs are cut into pairs: of scripts without spaces, and Korean ones.
+/// Korean does write spaces, but what stands between two is a word with its endings.
+[[nodiscard]] inline bool is_paired(char32_t c) {
+  if (c < 0xE00) return false;
+  const bool korean = (c >= 0x1100 && c <= 0x11FF) || (c >= 0x3131 && c <= 0x318E) ||
+                      (c >= 0xA960 && c <= 0xA97C) || (c >= 0xAC00 && c <= 0xD7FB) ||
+                      (c >= 0xFFA0 && c <= 0xFFDC);
+  return korean || is_unspaced(c);
+}
+
 /// A maximal run of letters, digits and marks of one kind of script.
 struct word_run {
-  byte_range where;       // empty: there is none
-  bool ascii = true;      // every byte of it
-  bool unspaced = false;  // of a script without spaces
+  byte_range where;     // empty: there is none
+  bool ascii = true;    // every byte of it
+  bool paired = false;  // its terms are pairs of characters
 
   [[nodiscard]] bool continues_with(char32_t c) const {
     if (is_silent(c)) return true;
     if (!is_letter_or_digit(c)) return false;
-    return is_unspaced(c) == unspaced || is_attached(c);
+    return is_paired(c) == paired || is_attached(c);
   }
 };
 
@@ -5547,11 +5559,11 @@ struct word_run {
     at += point.length;
     point = decode(text, at);
   }
-  word_run run{{at, at + point.length}, point.value < 0x80, is_unspaced(point.value)};
+  word_run run{{at, at + point.length}, point.value < 0x80, is_paired(point.value)};
   if (point.length == 0) return run;
 
   for (std::size_t next = run.where.end; next < text.size();) {
-    if (!run.unspaced && is_ascii_word(text[next])) {
+    if (!run.paired && is_ascii_word(text[next])) {
       run.ascii = run.ascii && next == run.where.end;  // else something silent lies between
       run.where.end = ++next;
       continue;
@@ -5564,6 +5576,21 @@ struct word_run {
     run.ascii = false;
   }
   return run;
+}
+
+/// True if all is kana, unified Han or whole Korean syllables, which folding leaves as they are:
+/// most of the text in these scripts, whose pairs would else be folded one by one.
+[[nodiscard]] inline bool is_folded_east_asian(std::string_view text) {
+  for (std::size_t at = 0; at < text.size();) {
+    const code_point point = decode(text, at);
+    const char32_t c = point.value;
+    const bool unchanged = (c >= 0x4E00 && c <= 0x9FFF) || (c >= 0x3041 && c <= 0x3096) ||
+                           (c >= 0x30A1 && c <= 0x30FA) || c == 0x30FC ||
+                           (c >= 0x3400 && c <= 0x4DBF) || (c >= 0xAC00 && c <= 0xD7A3);
+    if (!unchanged) return false;
+    at += point.length;
+  }
+  return true;
 }
 
 /// Folds one word and visits it. Where folding takes a character apart (with ICU one half becomes
@@ -5638,11 +5665,11 @@ class dictionary_breaker {
 
 #endif
 
-/// Visits the ranges that are terms of a run without spaces: pairs of neighbouring characters
-/// (graphemes), and the dictionary's words where they are no such pair.
+/// Visits the ranges that are terms of such a run: pairs of neighbouring characters (graphemes),
+/// and the dictionary's words where they are no such pair.
 template <class Visit>
-void for_each_unspaced(std::string_view text, byte_range run, dictionary_breaker& dictionary,
-                       Visit&& visit) {
+void for_each_pair(std::string_view text, byte_range run, dictionary_breaker& dictionary,
+                   Visit&& visit) {
   text = text.substr(0, run.end);
   std::size_t begin = run.begin;
   std::size_t middle = next_grapheme(text, begin);
@@ -5672,12 +5699,18 @@ void for_each_word(std::string_view text, Visit&& visit) {
   dictionary_breaker dictionary;
   std::string buffer;
   for (word_run run = next_run(text, 0); !run.where.empty(); run = next_run(text, run.where.end)) {
-    if (!run.unspaced) {
+    if (!run.paired) {
       visit_folded(text, run.where, run.ascii, buffer, visit);
       continue;
     }
-    for_each_unspaced(text, run.where, dictionary,
-                      [&](byte_range where) { visit_folded(text, where, false, buffer, visit); });
+    for_each_pair(text, run.where, dictionary, [&](byte_range where) {
+      const std::string_view pair = slice(text, where);
+      if (is_folded_east_asian(pair)) {
+        visit(pair, where);
+      } else {
+        visit_folded(text, where, false, buffer, visit);
+      }
+    });
   }
 }
 
@@ -10797,12 +10830,21 @@ struct retriever_core {
   return check_parents(source, chunks);
 }
 
+/// How many titles two heading paths share from the outermost on.
+[[nodiscard]] inline std::size_t shared_titles(const chunk& a, const chunk& b) {
+  const std::size_t most = (std::min)(a.heading_path.size(), b.heading_path.size());
+  std::size_t shared = 0;
+  while (shared < most && a.heading_path[shared] == b.heading_path[shared]) ++shared;
+  return shared;
+}
+
 /// The chunk's codes: of the title and its headings, then of its body, then those it brought. A
-/// title heads the chunk that opens the document, and a heading the part that opens with it; for
-/// the other parts they are a mention. So the code leads to where it is explained first.
+/// title heads the chunk that opens the document, and a heading the first chunk below it; for the
+/// other parts they are a mention. So the code leads to where it is explained first. `before` is
+/// the chunk searched before this one, or null.
 [[nodiscard]] inline std::vector<stored_code> codes_of(const retriever_core& core,
                                                        const document& source, const chunk& piece,
-                                                       bool opens_document) {
+                                                       const chunk* before, bool opens_document) {
   std::vector<stored_code> codes;
   std::unordered_map<std::string, std::size_t> place_of;
   const auto add = [&](const std::string& value, std::string_view written, bool in_heading) {
@@ -10818,6 +10860,10 @@ struct retriever_core {
     }
   };
   add_found(source.title, opens_document);
+  const std::size_t shared = before == nullptr ? 0 : shared_titles(*before, piece);
+  for (std::size_t level = 0; level + 1 < piece.heading_path.size(); ++level) {
+    add_found(piece.heading_path[level], level >= shared);
+  }
   add_found(piece.heading, piece.range.begin < piece.body.begin || opens_document);
   add_found(slice(source.text, piece.body), false);
   for (const std::string& code : piece.identifiers) {
@@ -10846,8 +10892,8 @@ inline void number_lines(stored_document& stored) {
 /// no codes and no vector of its own.
 [[nodiscard]] inline result<void> prepare_chunk(const retriever_core& core,
                                                 const std::string& model, const chunk& piece,
-                                                bool searched, bool opens_document,
-                                                prepared_document& into) {
+                                                bool searched, const chunk* before,
+                                                bool opens_document, prepared_document& into) {
   const document& source = into.stored.source;
   stored_chunk item;
   prepared_chunk own;
@@ -10858,7 +10904,7 @@ inline void number_lines(stored_document& stored) {
   const std::string text = search_text(source, piece, core.options.search_text);
   if (piece.token_count == 0) item.record.token_count = count_words(text);
   if (searched) own.terms = analyse(text, core.options.analysis);
-  item.codes = codes_of(core, source, piece, opens_document);
+  item.codes = codes_of(core, source, piece, before, opens_document);
   item.record.identifiers.clear();
   for (const stored_code& code : item.codes) item.record.identifiers.push_back(code.written);
   if (!searched) item.codes.clear();
@@ -10892,10 +10938,13 @@ inline void number_lines(stored_document& stored) {
     made.stored.chunks.reserve(input.chunks.size());
     const std::size_t proper = after_front_matter(source.text);
     const std::size_t first = trim(source.text, {proper, source.text.size()}).begin;
+    const chunk* before = nullptr;
     for (const chunk& piece : input.chunks) {
-      const auto done = prepare_chunk(core, model, piece, !parents.contains(piece.id),
-                                      piece.range.begin <= first, made);
+      const bool searched = !parents.contains(piece.id);
+      const auto done =
+          prepare_chunk(core, model, piece, searched, before, piece.range.begin <= first, made);
       if (!done) return done.failure();
+      if (searched) before = &piece;
     }
     number_lines(made.stored);
     return made;

@@ -185,7 +185,7 @@ inline void check(const chunker_settings& settings) {
   static_cast<void>(finder_for(settings));
 }
 
-/// The codes of a chunk as they are written, each once: of the title, its heading, its body.
+/// The codes of a chunk as they are written, each once: of the title, its headings, its body.
 inline std::vector<std::string> codes_of(const rag::document& page, const rag::chunk& piece,
                                          const rag::identifier_finder& finder) {
   std::vector<std::string> codes;
@@ -197,6 +197,7 @@ inline std::vector<std::string> codes_of(const rag::document& page, const rag::c
     }
   };
   collect(page.title);
+  for (const std::string& title : piece.heading_path) collect(title);
   collect(piece.heading);
   collect(rag::slice(page.text, piece.body));
   return codes;

@@ -24,6 +24,7 @@ want_tools() {
   has_header nlohmann/json.hpp || missing="$missing nlohmann-json3-dev"
   has_header CLI/CLI.hpp || missing="$missing libcli11-dev"
   has_header unicode/utypes.h || wished="$wished libicu-dev"
+  has_header libstemmer.h || wished="$wished libstemmer-dev"
 }
 
 # install_missing : by apt as root or with a sudo that asks nothing; elsewhere says what to install

@@ -39,6 +39,10 @@ std::string refusal(const std::string& pattern) {
   return made.failure().message();
 }
 
+bool has(const strings& terms, std::string_view term) {
+  return std::find(terms.begin(), terms.end(), term) != terms.end();
+}
+
 bool contains(const std::string& text, std::string_view part) {
   return text.find(part) != std::string::npos;
 }
@@ -112,14 +116,11 @@ TEST_CASE("terms: scripts without spaces give pairs of characters, one alone giv
   const strings terms = rag::analyse(
       "\xE6\x94\xAF\xE4\xBB\x98\xE7\xBD\x91\xE5\x85\xB3"
       "gateway \xE9\x92\xA5");
-  const auto has = [&](std::string_view term) {
-    return std::find(terms.begin(), terms.end(), term) != terms.end();
-  };
-  CHECK(has("\xE6\x94\xAF\xE4\xBB\x98"));
-  CHECK(has("\xE4\xBB\x98\xE7\xBD\x91"));
-  CHECK(has("\xE7\xBD\x91\xE5\x85\xB3"));
-  CHECK(has("gateway"));
-  CHECK(has("\xE9\x92\xA5"));
+  CHECK(has(terms, "\xE6\x94\xAF\xE4\xBB\x98"));
+  CHECK(has(terms, "\xE4\xBB\x98\xE7\xBD\x91"));
+  CHECK(has(terms, "\xE7\xBD\x91\xE5\x85\xB3"));
+  CHECK(has(terms, "gateway"));
+  CHECK(has(terms, "\xE9\x92\xA5"));
 #if !RAG_RETRIEVE_USE_ICU
   CHECK(terms.size() == 5);
 #endif
@@ -130,12 +131,103 @@ TEST_CASE("terms: a Thai question finds its words in a longer text") {
   const std::string other = "\xE0\xB9\x84\xE0\xB8\x97\xE0\xB8\xA2";             // Thai
   const strings in_text = rag::analyse(word + other);
   for (const std::string& term : rag::question_terms(word)) {
-    CHECK(std::find(in_text.begin(), in_text.end(), term) != in_text.end());
+    CHECK(has(in_text, term));
   }
 #if RAG_RETRIEVE_USE_ICU
-  CHECK(std::find(in_text.begin(), in_text.end(), word) != in_text.end());  // by the dictionary
-  CHECK(std::find(in_text.begin(), in_text.end(), other) != in_text.end());
+  CHECK(has(in_text, word));  // by the dictionary
+  CHECK(has(in_text, other));
 #endif
+}
+
+TEST_CASE("terms: Japanese gives pairs, also where its scripts meet") {
+  const strings terms = rag::analyse(
+      "\xE6\x9D\xB1\xE4\xBA\xAC\xE3\x82\xBF\xE3\x83\xAF\xE3\x83\xBC");  // Tokyo Tower, in two
+                                                                        // scripts
+  for (const char* pair : {"\xE6\x9D\xB1\xE4\xBA\xAC", "\xE4\xBA\xAC\xE3\x82\xBF",
+                           "\xE3\x82\xBF\xE3\x83\xAF", "\xE3\x83\xAF\xE3\x83\xBC"}) {
+    CHECK(has(terms, pair));
+  }
+  CHECK(has(rag::analyse("\xE6\x9D\xB1\xE4\xBA\xACTower\xE3\x81\xB8"),
+            "\xE6\x9D\xB1\xE4\xBA\xAC"));  // and again with a word in Latin letters
+}
+
+TEST_CASE("terms: what is taken for folded does fold to itself") {
+  std::size_t taken = 0;
+  for (char32_t value = 0x3000; value < 0xD800; ++value) {
+    std::string text;
+    rag::append_utf8(text, value);
+    if (!rag::detail::is_folded_east_asian(text)) continue;
+    ++taken;
+    CHECK(rag::fold(text + text) == text + text);
+  }
+  CHECK(taken > 30000);
+  const std::string marked = "\xE3\x81\x8B\xE3\x82\x99";  // ka and a voicing mark: ga, with ICU
+  CHECK_FALSE(rag::detail::is_folded_east_asian(marked));
+  CHECK(rag::analyse(marked) == strings{rag::fold(marked)});
+}
+
+TEST_CASE("terms: Korean gives pairs, so that a word is found with other endings") {
+  const std::string seoul = "\xEC\x84\x9C\xEC\x9A\xB8";
+  const std::string in_seoul = "\xEC\x84\x9C\xEC\x9A\xB8\xEC\x97\x90\xEC\x84\x9C";
+  CHECK(has(rag::analyse(in_seoul + " abc"), seoul));
+  CHECK(has(rag::analyse(in_seoul + " abc"), "abc"));
+  CHECK(rag::question_terms(seoul) == strings{seoul});
+  CHECK(rag::analyse("\xEB\xAC\xBC") == strings{"\xEB\xAC\xBC"});  // one syllable
+#if !RAG_RETRIEVE_USE_ICU
+  CHECK(rag::analyse(in_seoul).size() == 3);
+#endif
+}
+
+TEST_CASE("terms: Khmer, Lao and Burmese are cut without spaces too") {
+  for (const char* text :
+       {"\xE1\x9E\x97\xE1\x9E\xB6\xE1\x9E\x9F\xE1\x9E\xB6\xE1\x9E\x81\xE1\x9F\x92\xE1\x9E\x98\xE1"
+        "\x9F\x82\xE1\x9E\x9A",
+        "\xE0\xBA\x9E\xE0\xBA\xB2\xE0\xBA\xAA\xE0\xBA\xB2\xE0\xBA\xA5\xE0\xBA\xB2\xE0\xBA\xA7",
+        "\xE1\x80\x99\xE1\x80\xBC\xE1\x80\x94\xE1\x80\xBA\xE1\x80\x99\xE1\x80\xAC\xE1\x80\x98\xE1"
+        "\x80\xAC\xE1\x80\x9E\xE1\x80\xAC"}) {
+    CHECK(rag::analyse(text).size() >= 2);
+  }
+}
+
+TEST_CASE("terms: words of Hindi, Bengali, Tamil, Hebrew and Arabic keep their marks") {
+  for (const char* word :
+       {"\xE0\xA4\xB9\xE0\xA4\xBF\xE0\xA4\xA8\xE0\xA5\x8D\xE0\xA4\xA6\xE0\xA5\x80",
+        "\xE0\xA6\xAC\xE0\xA6\xBE\xE0\xA6\x82\xE0\xA6\xB2\xE0\xA6\xBE",
+        "\xE0\xAE\xA4\xE0\xAE\xAE\xE0\xAE\xBF\xE0\xAE\xB4\xE0\xAF\x8D",
+        "\xD7\xA9\xD6\xB8\xD7\x81\xD7\x9C\xD7\x95\xD6\xB9\xD7\x9D",
+        "\xD8\xA7\xD9\x84\xD8\xB9\xD9\x8E\xD8\xB1\xD9\x8E\xD8\xA8\xD9\x90\xD9\x8A\xD9\x8E\xD9\x91"
+        "\xD8\xA9"}) {
+    CHECK(rag::analyse(std::string("a ") + word + ", b").size() == 3);
+    CHECK(rag::analyse(word).at(0).size() == std::string_view(word).size());
+  }
+}
+
+TEST_CASE("terms: capitals of Latin, Greek and Cyrillic are folded") {
+  struct pair {
+    const char* capital;
+    const char* small;
+  };
+  for (const pair& each : {pair{"\xC3\x85NGSTR\xC3\x96M", "\xC3\xA5ngstr\xC3\xB6m"},
+                           pair{"\xC5\x81\xC3\x93"
+                                "D\xC5\xB9",
+                                "\xC5\x82\xC3\xB3"
+                                "d\xC5\xBA"},
+                           pair{"\xCE\xA3\xCE\x8A\xCE\xA3\xCE\xA5\xCE\xA6\xCE\x9F\xCE\xA3",
+                                "\xCF\x83\xCE\xAF\xCF\x83\xCF\x85\xCF\x86\xCE\xBF\xCF\x82"},
+                           pair{"\xD0\x9F\xD0\xA0\xD0\x98\xD0\x92\xD0\x95\xD0\xA2",
+                                "\xD0\xBF\xD1\x80\xD0\xB8\xD0\xB2\xD0\xB5\xD1\x82"},
+                           pair{"\xD4\xB5\xD5\x90\xD4\xB5\xD5\x8E\xD4\xB1\xD5\x86",
+                                "\xD5\xA5\xD6\x80\xD5\xA5\xD5\xBE\xD5\xA1\xD5\xB6"}}) {
+    CHECK(rag::analyse(each.capital) == rag::analyse(each.small));
+    CHECK(rag::analyse(each.capital).size() == 1);
+  }
+}
+
+TEST_CASE("terms: wide letters and digits, as in Chinese and Japanese text, are ASCII") {
+  CHECK(rag::analyse("\xEF\xBC\xA1\xEF\xBD\x82\xEF\xBC\xBA "
+                     "\xEF\xBC\x92\xEF\xBC\x90\xEF\xBC\x92\xEF\xBC\x96") == strings{"abz", "2026"});
+  CHECK(rag::fold("\xEF\xBC\xB0\xEF\xBC\xA1\xEF\xBC\xB9\xEF\xBC\x8D\xEF\xBC\x90\xEF\xBC\x94\xEF\xBC"
+                  "\x92\xEF\xBC\x81") == "pay-042!");
 }
 
 #if RAG_RETRIEVE_USE_ICU
@@ -303,6 +395,69 @@ TEST_CASE("identifiers: all else is itself, with a backslash anything is") {
   CHECK(found({"ISO ####"}, "by ISO 9001.") == strings{"iso 9001"});
   CHECK(found({"a|b"}, "a|b a b") == strings{"a|b"});
   CHECK(found({"C:\\\\*"}, "see C:\\temp") == strings{"c:\\temp"});
+}
+
+TEST_CASE("identifiers: the forms of a pattern, one by one") {
+  struct form {
+    const char* pattern;
+    const char* text;
+    strings codes;
+  };
+  const form forms[] = {
+      {"PAY-###", "PAY-042 PAY-42 PAY-AB1", {"pay-042"}},
+      {"E####", "E0382 E382 E03825 0382", {"e0382"}},
+      {"CVE-####-####+",
+       "CVE-2021-44228 CVE-2014-0160 CVE-2021-442",
+       {"cve-2021-44228", "cve-2014-0160"}},
+      {"@@@-#+", "ABC-1 AB-1 ABCD-12 xyz-345", {"abc-1", "xyz-345"}},
+      {"@+_@+", "key_value key_ _value a1_b", {"key_value"}},
+      {"*::*", "std::vector, rag_retrieve::fold2", {"std::vector", "rag_retrieve::fold2"}},
+      {"KB[-]######", "KB123456 kb-123456 KB--123456", {"kb123456", "kb-123456"}},
+      {"(PAY|REF)-###", "PAY-001 REF-002 XPAY-003 ORD-004", {"pay-001", "ref-002"}},
+      {"R##[(a|b)]", "R01 R02a R03b R04c", {"r01", "r02a", "r03b"}},
+      {"C++", "C++, C+ and C", {"c++"}},
+      {"C\\#", "C#, C and F#", {"c#"}},
+      {"\\@@+", "write to @anna", {"@anna"}},
+      {"+##", "+49 and 49", {"+49"}},
+      {"-Wall", "g++ -Wall -Wallet", {"-wall"}},
+      {"/##/", "a /12/ b", {"/12/"}},
+  };
+  for (const form& each : forms) {
+    CAPTURE(each.pattern);
+    CHECK(found({each.pattern}, each.text) == each.codes);
+  }
+}
+
+TEST_CASE(
+    "identifiers: a code inside another is no match; with both patterns each is found whole") {
+  CHECK(found({"PAY-###"}, "PAY-042-EU and EU-PAY-042").empty());
+  CHECK(found({"PAY-###", "PAY-###-@@"}, "PAY-042-EU, PAY-042") ==
+        strings{"pay-042-eu", "pay-042"});
+  CHECK(found({"ERR-*", "E####"}, "ERR-E0382 or E0382") == strings{"err-e0382", "e0382"});
+  CHECK(found({"ER_*"}, "ER_DUP_ENTRY_WITH_KEY_NAME") == strings{"er_dup_entry_with_key_name"});
+  CHECK(found({"ER_DUP_ENTRY"}, "ER_DUP_ENTRY_WITH_KEY_NAME").empty());
+  CHECK(found({"no-empty", "no-empty-class"}, "no-empty-class") == strings{"no-empty-class"});
+  CHECK(found({"#.#[.#]", "#"}, "1.2.3") == strings{"1.2.3", "1", "2", "3"});  // dots part codes
+}
+
+TEST_CASE("identifiers: Markdown around and inside a code") {
+  for (const char* text : {"`ER_DUP_ENTRY`", "``ER_DUP_ENTRY``", "ER\\_DUP\\_ENTRY",
+                           "**ER\\_DUP\\_ENTRY**", "[ER\\_DUP\\_ENTRY](#er)", "# ER_DUP_ENTRY #",
+                           "| ER\\_DUP_ENTRY |", "<b>ER_DUP_ENTRY</b>", "~~er_dup_entry~~"}) {
+    CAPTURE(text);
+    CHECK(found({"ER_*"}, text) == strings{"er_dup_entry"});
+    CHECK(found({"ER\\_DUP\\_ENTRY"}, text) == strings{"er_dup_entry"});
+  }
+  CHECK(found({"C++", "C\\#"}, "C\\+\\+ and C\\#, `C++` and `C#`") == strings{"c++", "c#"});
+  CHECK(found({"C++"}, "C++17, XC++ and C+++").size() == 1);  // C+++ is C++ and a plus
+}
+
+TEST_CASE("identifiers: wide letters, digits and hyphens fit as their ASCII forms do") {
+  const std::string wide =
+      "\xEF\xBC\xB0\xEF\xBC\xA1\xEF\xBC\xB9\xEF\xBC\x8D\xEF\xBC\x90\xEF\xBC\x94\xEF\xBC\x92";
+  CHECK(found({"PAY-###"}, wide) == strings{"pay-042"});
+  CHECK(rag::normalise_identifier(wide) == "pay-042");
+  CHECK(found({"PAY-###"}, wide + "\xEF\xBC\x99").empty());
 }
 
 TEST_CASE("identifiers: a Markdown escape counts as the character it stands for") {

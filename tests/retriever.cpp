@@ -176,6 +176,60 @@ TEST_CASE("search: a code is found whole, in any case and punctuation; more code
   CHECK(one.store.search(plain, one.ana()).passages[0].id() != "e.1");
 }
 
+TEST_CASE("search: a code in the title or a heading outranks any number of mentions") {
+  setup one({.identifiers = {"PAY-###", "C++", "ER_*"}});
+  one.add(page("mentions", "PAY-042 PAY-042 PAY-042, C++ C++ C++, ER_DUP ER_DUP ER_DUP"));
+  const auto add_sections = [&](rag::document source) {
+    one.store.upsert(source, rag::chunk_structure(source));
+  };
+  rag::document titled =
+      page("titled", "What a long page of many words says about the credential.");
+  titled.title =
+      "`PAY\xE2\x80\x91"
+      "042`: stored credential";
+  add_sections(titled);
+  add_sections(page("headed",
+                    "## Templates in C\\+\\+\n\nA long text of many other words.\n\n"
+                    "## ER\\_DUP\\_ENTRY and `ER_DUP`\n\nAgain many other words."));
+  const auto found = [&](const std::string& text, rag::search_mode mode) {
+    rag::query asked = about(text);
+    asked.mode = mode;
+    return one.store.search(asked, one.ana()).passages;
+  };
+  for (const rag::search_mode mode : {rag::search_mode::automatic, rag::search_mode::lexical}) {
+    CHECK(found("PAY-042", mode).at(0).document_id() == "titled");
+    CHECK(found("c++", mode).at(0).document_id() == "headed");
+    CHECK(found("what is ER_DUP, ER_DUP?", mode).at(0).heading() ==
+          "ER\\_DUP\\_ENTRY and `ER_DUP`");
+    for (const char* code : {"PAY-042", "C++", "ER_DUP"}) {
+      const auto passages = found(code, mode);
+      REQUIRE(passages.size() >= 2);
+      CHECK(passages[1].document_id() == "mentions");  // an exact match too, behind it
+      CHECK(passages[1].exact_match());
+    }
+    CHECK_FALSE(found("ER_DUP_ENTRY", mode).at(1).exact_match());  // ER_DUP is another code
+  }
+}
+
+TEST_CASE("search: a code in a heading without a text of its own leads to the section below it") {
+  const rag::document source = page("a",
+                                    "# Errors\n\nIntro.\n\n## PAY-042\n\n### Cause\n\nThe key.\n\n"
+                                    "### Repair\n\nSave it.\n\n## Others\n\nPAY-042 PAY-042.\n");
+  for (const bool families : {false, true}) {
+    setup one({.identifiers = {"PAY-###"}});
+    one.store.upsert(source,
+                     families ? rag::chunk_parent_child(source, {.parent_size = 5, .child_size = 3})
+                              : rag::chunk_structure(source));
+    rag::query asked = about("PAY-042");
+    asked.collapse_parents = false;
+    const auto found = one.store.search(asked, one.ana()).passages;
+    REQUIRE(found.size() >= 3);
+    CHECK(found[0].heading_path().back() == "Cause");
+    for (const auto& passage : found) CHECK(passage.exact_match());
+    CHECK(found[0].identifiers() == strings{"PAY-042"});
+  }
+}
+
 TEST_CASE("search: modes run the legs they name, and the score is that of their order") {
   setup one;
   one.add({placed("a", "apple pie", {1, 0}), placed("b", "banana pie", {0, 1})});
