@@ -5743,15 +5743,18 @@ void for_each_term(std::string_view text, const analysis_options& options, Visit
 
 /// The terms of a question: each once, in order of first use, without stop words. A question of
 /// stop words alone ("to be or not to be") is searched as typed.
+///
+/// repeats  true: all of them stay, for bm25_options.count_repeats
 [[nodiscard]] inline std::vector<std::string> question_terms(std::string_view text,
-                                                             const analysis_options& options = {}) {
+                                                             const analysis_options& options = {},
+                                                             bool repeats = false) {
   const auto collect = [&](bool all) {
     std::vector<std::string> terms;
     detail::key_set<std::string> seen;
     detail::for_each_word(text, [&](std::string_view word, byte_range) {
       if (!all && options.is_stop_word && options.is_stop_word(word)) return;
       std::string term = options.stem ? options.stem(word) : std::string(word);
-      if (!term.empty() && seen.insert(term)) terms.push_back(std::move(term));
+      if (!term.empty() && (repeats || seen.insert(term))) terms.push_back(std::move(term));
     });
     return terms;
   };
@@ -6265,6 +6268,7 @@ class identifier_finder {
 struct bm25_options {
   double k1 = 1.2;  ///< 0 to 60. 0: a term is there or not; large: every repeat counts in full
   double b = 0.75;  ///< 0 to 1. 0: length does not matter; 1: counts are divided by it in full
+  bool count_repeats = false;  ///< a word that the question repeats counts each time; false: once
 };
 
 /// Fails with errc::invalid_argument unless 0 <= k1 <= 60 and 0 <= b <= 1. Beyond a k1 of 60
@@ -6466,11 +6470,12 @@ struct lexical_hit {
 /// What one term of a question adds to the score of one chunk.
 struct term_explanation {
   std::string term = {};
-  std::size_t tf = 0;  ///< occurrences in the chunk
-  std::size_t n = 0;   ///< readable chunks with the term
-  double idf = 0;      ///< rounded to 2^-27
-  double weight = 0;   ///< rounded to 2^-26; 0 where tf is 0
-  double value = 0;    ///< idf x weight, rounded to 2^-20
+  std::size_t tf = 0;     ///< occurrences in the chunk
+  std::size_t n = 0;      ///< readable chunks with the term
+  double idf = 0;         ///< rounded to 2^-27
+  double weight = 0;      ///< rounded to 2^-26; 0 where tf is 0
+  std::size_t times = 1;  ///< it counts in the question
+  double value = 0;       ///< times x (idf x weight, rounded to 2^-20)
 };
 
 /// The BM25 score of one chunk, taken apart.
@@ -6580,12 +6585,9 @@ struct frozen_terms {
   [[nodiscard]] std::span<const std::uint32_t> shorts_of(std::uint32_t list) const {
     return std::span(shorts).subspan(lists[list].first, lists[list + 1].first - lists[list].first);
   }
-  /// Where the large count of a posting stands: `guess`, most often, if that is behind the last
-  /// one.
-  [[nodiscard]] std::size_t large_at(std::uint32_t list, std::uint32_t row,
-                                     std::size_t guess = 0) const {
+  /// Where the large count of a posting stands, or else belongs.
+  [[nodiscard]] std::size_t large_at(std::uint32_t list, std::uint32_t row) const {
     const std::pair wanted(std::uint64_t{list} << 32 | row, std::uint32_t{0});
-    if (guess < large_counts.size() && large_counts[guess].first == wanted.first) return guess;
     const auto at = std::lower_bound(large_counts.begin(), large_counts.end(), wanted);
     return static_cast<std::size_t>(at - large_counts.begin());
   }
@@ -6807,32 +6809,31 @@ class term_list_writer {
   std::vector<std::uint64_t> worth_;
 };
 
-/// Keeps the k best of the rows it is given, highest units first, equal units by row.
+/// Keeps the rows that may be among the k best: the k best so far, and what equals the last one.
 class best_rows {
  public:
-  /// Only rows with at least so many units are wanted (1 or more): what is known before.
-  best_rows(std::size_t k, std::uint32_t at_least) : k_(k), limit_(k), bar_(at_least) {}
+  explicit best_rows(std::size_t k) : k_(k), limit_(k) {}
 
-  /// No row below can enter any more; one that reaches it may, by its smaller number.
+  /// No row below can be among the k best any more.
   [[nodiscard]] std::uint32_t bar() const { return bar_; }
   [[nodiscard]] std::size_t k() const { return k_; }
-  /// Takes note of different rows that have at least so many units.
-  void raise_by(std::span<const std::uint32_t> units) {
+  [[nodiscard]] std::size_t size() const { return keys_.size(); }
+  /// Takes note of different rows that have at least so many units; their order changes.
+  void raise_by(std::span<std::uint32_t> units) {
     if (units.size() < k_) return;
-    std::vector<std::uint32_t> order(units.begin(), units.end());
-    const auto last = order.begin() + static_cast<std::ptrdiff_t>(k_) - 1;
-    std::nth_element(order.begin(), last, order.end(), std::greater<>());
+    const auto last = units.begin() + static_cast<std::ptrdiff_t>(k_) - 1;
+    std::nth_element(units.begin(), last, units.end(), std::greater<>());
     bar_ = (std::max)(bar_, *last);
   }
 
   void add(std::uint32_t units, std::uint32_t row) {  // units >= bar()
     keys_.push_back(std::uint64_t{units} << 32 | (no_row - row));
-    if (keys_.size() < limit_) return;
-    cut();
-    limit_ = 2 * k_;
+    if (keys_.size() >= limit_) cut();
   }
 
-  [[nodiscard]] std::vector<lexical_hit> take() {
+  /// The k best, highest first, equal ones in the order of before(row, row).
+  template <class Before>
+  [[nodiscard]] std::vector<lexical_hit> take(const Before& before) {
     if (keys_.size() > k_) cut();
     std::sort(keys_.begin(), keys_.end(), std::greater<>());
     std::vector<lexical_hit> hits;
@@ -6840,6 +6841,18 @@ class best_rows {
     for (const std::uint64_t key : keys_) {
       hits.push_back({.row = no_row - static_cast<std::uint32_t>(key), .units = key >> 32});
     }
+    for (auto from = hits.begin(); from != hits.end();) {
+      const auto to = std::find_if(from, hits.end(), [units = from->units](const lexical_hit& hit) {
+        return hit.units != units;
+      });
+      if (to - from > 1) {
+        std::sort(from, to, [&before](const lexical_hit& x, const lexical_hit& y) {
+          return before(x.row, y.row);
+        });
+      }
+      from = to;
+    }
+    if (hits.size() > k_) hits.erase(hits.begin() + static_cast<std::ptrdiff_t>(k_), hits.end());
     return hits;
   }
 
@@ -6847,19 +6860,23 @@ class best_rows {
   void cut() {
     const auto last = keys_.begin() + static_cast<std::ptrdiff_t>(k_) - 1;
     std::nth_element(keys_.begin(), last, keys_.end(), std::greater<>());
-    keys_.resize(k_);
-    bar_ = (std::max)(bar_, static_cast<std::uint32_t>(keys_.back() >> 32));
+    const std::uint64_t least = *last >> 32;
+    bar_ = (std::max)(bar_, static_cast<std::uint32_t>(least));
+    keys_.erase(std::partition(last, keys_.end(), [least](auto key) { return key >> 32 == least; }),
+                keys_.end());
+    limit_ = 2 * keys_.size();
   }
 
   std::size_t k_ = 0;
   std::size_t limit_ = 0;
   std::uint32_t bar_ = 1;
-  std::vector<std::uint64_t> keys_;
+  std::vector<std::uint64_t> keys_;  // units << 32 | no_row - row
 };
 
 // ---- pruned search: begin -----------------------------------------------------------------------
 // A search adds whole numbers window by window, and leaves out what cannot reach the bar: the score
-// that k rows are known to have.
+// that k rows are known to have. Several indexes are searched as one: with one bar, their windows
+// in one order.
 //
 //   1 bound   What can a list add to a row of a window? For a block of a long list the best of its
 //             pairs; a short list is decoded, so its largest value there. Their sum bounds the
@@ -6880,43 +6897,53 @@ class best_rows {
 // Source   Turtle and Flood, Query Evaluation: Strategies and Optimizations, 1995 (MaxScore);
 //          Ding and Suel, Faster Top-k Document Retrieval Using Block-Max Indexes, 2011.
 
-/// A term of the question that this index holds.
-struct list_to_add {
-  std::uint32_t list = 0;
+/// A term of the question, its idf, and how often it counts.
+struct weighed_term {
+  std::string_view text;
   std::uint64_t idf = 0;
+  std::uint32_t times = 1;
+
+  [[nodiscard]] std::uint64_t value(std::uint64_t weight) const {
+    return times * term_value(idf, weight);
+  }
 };
 
-/// One search in one index. The rows go to `best`, which may know a bar already.
+/// One of the indexes of a search.
+struct pruned_part {
+  const frozen_terms* terms = nullptr;
+  const bm25_options* options = nullptr;
+  std::shared_ptr<const weight_table> table = {};
+  const row_set* among = nullptr;         // the rows that may be found
+  std::uint32_t first_row = 0;            // its row r is found as first_row + r
+  std::vector<std::uint32_t> lists = {};  // of each term; no_row: none
+};
+
+/// One search. The rows go to `best`.
 class pruned_search {
  public:
   static constexpr std::uint32_t most_units = 0x7FFFFFFFU;  // sums are compared as signed numbers
 
-  pruned_search(const frozen_terms& terms, const bm25_options& options, const weight_table& table,
-                std::span<const list_to_add> lists, const row_set& among, best_rows& best)
-      : terms_(terms), options_(options), table_(table), lists_(lists), among_(among), best_(best) {
-    const std::size_t rows = terms.lengths.size();
-    all_ = among.size() >= rows;
-    for (std::size_t row = 0; all_ && row < rows; row += 64) {
-      const std::uint64_t unused = rows - row < 64 ? ~std::uint64_t{0} << (rows - row) : 0;
-      all_ = ~(among.words()[row / 64] | unused) == 0;
-    }
-  }
+  pruned_search(std::span<const pruned_part> parts, std::span<const weighed_term> asked,
+                best_rows& best)
+      : parts_(parts), asked_(asked), best_(best), worth_(asked.size()) {}
 
   /// False if the sums might not fit: nothing was searched.
   [[nodiscard]] bool run() {
-    slices_.assign(windows_ * lists_.size(), {});
     std::size_t postings = 0;
-    for (const list_to_add& each : lists_) postings += terms_.shorts_of(each.list).size();
-    decoded_.reserve(postings);  // slices point into it
-    for (const list_to_add& each : lists_) {
-      if (terms_.blocks_of(each.list).empty()) {
-        read_short(each);
-      } else {
-        read_long(each);
+    std::size_t windows = 0;
+    for (const pruned_part& part : parts_) {
+      windows += windows_of(part);
+      for (const std::uint32_t list : part.lists) {
+        if (list != no_row) postings += part.terms->shorts_of(list).size();
       }
     }
+    slices_.assign(windows * asked_.size(), {});
+    part_of_.reserve(windows);
+    decoded_.reserve(postings);  // slices point into it
+    for (const pruned_part& part : parts_) read(part);
+    for (std::vector<std::uint32_t>& each : worth_) best_.raise_by(each);
     std::vector<std::uint64_t> order;  // bound, then the earlier window first
-    for (std::uint32_t window = 0; window < windows_; ++window) {
+    for (std::uint32_t window = 0; window < windows; ++window) {
       std::uint64_t bound = 0;
       for (const slice& each : slices_of(window)) bound += each.bound;
       if (bound > most_units) return false;
@@ -6937,86 +6964,140 @@ class pruned_search {
     std::uint32_t count = 0;
     std::uint32_t bound = 0;
     std::uint32_t bits = no_row;
-    const list_to_add* of = nullptr;
+    std::uint32_t list = 0;
+    const weighed_term* term = nullptr;
   };
 
-  [[nodiscard]] std::span<slice> slices_of(std::uint32_t window) {
-    return std::span(slices_).subspan(window * lists_.size(), lists_.size());
+  /// An index as its windows are searched.
+  struct opened_part {
+    const pruned_part* from = nullptr;
+    std::uint32_t first_window = 0;
+    bool all = true;  // every row may be found
+  };
+
+  [[nodiscard]] static std::size_t windows_of(const pruned_part& part) {
+    return (part.terms->lengths.size() + window_rows - 1) / window_rows;
+  }
+  [[nodiscard]] static bool has_all(const pruned_part& part) {
+    const std::size_t rows = part.terms->lengths.size();
+    if (part.among->size() < rows) return false;
+    for (std::size_t row = 0; row < rows; row += 64) {
+      const std::uint64_t unused = rows - row < 64 ? ~std::uint64_t{0} << (rows - row) : 0;
+      if (~(part.among->words()[row / 64] | unused) != 0) return false;
+    }
+    return true;
   }
 
-  [[nodiscard]] std::uint32_t value_of(const list_to_add& of, std::uint32_t row,
-                                       std::uint32_t count) const {
-    if (count == many) return large_value(of, terms_.large_at(of.list, row));
-    return static_cast<std::uint32_t>(
-        term_value(of.idf, table_.of(count, terms_.length_codes[row])));
-  }
-  [[nodiscard]] std::uint32_t large_value(const list_to_add& of, std::size_t at) const {
-    const auto& [place, count] = terms_.large_counts[at];
-    const std::uint32_t length = terms_.lengths[static_cast<std::uint32_t>(place)];
-    const double weight = bm25_weight(count, length, table_.average, options_);
-    return static_cast<std::uint32_t>(term_value(of.idf, to_units(weight, weight_bits)));
+  [[nodiscard]] std::span<slice> slices_of(std::size_t window) {
+    return std::span(slices_).subspan(window * asked_.size(), asked_.size());
   }
 
-  [[nodiscard]] bool is_readable(std::uint32_t row) const { return all_ || among_.contains(row); }
-  [[nodiscard]] slice& slice_of(std::uint32_t window, const list_to_add& of) {
-    return slices_[window * lists_.size() + static_cast<std::size_t>(&of - lists_.data())];
+  /// From here on windows and rows are those of this index.
+  void open(const opened_part& part) {
+    here_ = part;
+    terms_ = part.from->terms;
+    table_ = part.from->table.get();
   }
 
-  void read_short(const list_to_add& of) {
-    std::vector<std::uint32_t> worth;
-    for (const std::uint32_t code : terms_.shorts_of(of.list)) {
+  /// The slices of an index, and what its best postings are worth.
+  void read(const pruned_part& part) {
+    open({&part, static_cast<std::uint32_t>(part_of_.size()), has_all(part)});
+    part_of_.insert(part_of_.end(), windows_of(part), here_);
+    for (std::size_t term = 0; term < asked_.size(); ++term) {
+      if (part.lists[term] == no_row) continue;
+      if (terms_->blocks_of(part.lists[term]).empty()) {
+        read_short(term, part.lists[term]);
+      } else {
+        read_long(term, part.lists[term]);
+      }
+    }
+  }
+
+  [[nodiscard]] std::uint32_t value_of(std::uint32_t list, const weighed_term& term,
+                                       std::uint32_t row, std::uint32_t count) const {
+    if (count == many) return large_value(term, terms_->large_at(list, row));
+    return static_cast<std::uint32_t>(term.value(table_->of(count, terms_->length_codes[row])));
+  }
+  [[nodiscard]] std::uint32_t large_value(const weighed_term& term, std::size_t at) const {
+    const auto& [place, count] = terms_->large_counts[at];
+    const std::uint32_t length = terms_->lengths[static_cast<std::uint32_t>(place)];
+    const double weight = bm25_weight(count, length, table_->average, *here_.from->options);
+    return static_cast<std::uint32_t>(term.value(to_units(weight, weight_bits)));
+  }
+
+  [[nodiscard]] bool may_be_found(std::uint32_t row) const {
+    return here_.all || here_.from->among->contains(row);
+  }
+  [[nodiscard]] slice& slice_of(std::uint32_t window, std::size_t term) {
+    return slices_of(here_.first_window + window)[term];
+  }
+
+  void read_short(std::size_t term, std::uint32_t list) {
+    const weighed_term& asked = asked_[term];
+    for (const std::uint32_t code : terms_->shorts_of(list)) {
       const std::uint32_t row = code >> 4;
-      if (!is_readable(row)) continue;
-      worth.push_back(value_of(of, row, code & 15U));
-      slice& at = slice_of(row >> window_bits, of);
-      if (at.count++ == 0) at = {decoded_.data() + decoded_.size(), 1, 0, no_row, &of};
-      at.bound = (std::max)(at.bound, worth.back());
+      if (!may_be_found(row)) continue;
+      const std::uint32_t value = value_of(list, asked, row, code & 15U);
+      worth_[term].push_back(value);
+      slice& at = slice_of(row >> window_bits, term);
+      if (at.count++ == 0) at = {decoded_.data() + decoded_.size(), 1, 0, no_row, list, &asked};
+      at.bound = (std::max)(at.bound, value);
       decoded_.push_back(static_cast<std::uint16_t>(code));  // the low bits of the row: the place
     }
-    best_.raise_by(worth);
   }
 
-  void read_long(const list_to_add& of) {
-    for (const posting_block& block : terms_.blocks_of(of.list)) {
+  void read_long(std::size_t term, std::uint32_t list) {
+    const weighed_term& asked = asked_[term];
+    for (const posting_block& block : terms_->blocks_of(list)) {
       std::uint32_t weight = 0;
       for (const std::uint32_t pair : block.best) {
-        weight = (std::max)(weight, table_.of(pair >> 12, pair & 4095U));
+        weight = (std::max)(weight, table_->of(pair >> 12, pair & 4095U));
       }
-      const auto bound = static_cast<std::uint32_t>(term_value(of.idf, weight));
-      slice_of(block.window, of) = {terms_.longs.data() + block.first, block.count, bound,
-                                    block.bits, &of};
+      const auto bound = static_cast<std::uint32_t>(asked.value(weight));
+      slice_of(block.window, term) = {
+          terms_->longs.data() + block.first, block.count, bound, block.bits, list, &asked};
     }
-    std::vector<std::uint32_t> worth;
-    for (const std::uint32_t code : terms_.shorts_of(of.list)) {
-      if (worth.size() == best_.k()) break;
-      if (is_readable(code >> 4)) worth.push_back(value_of(of, code >> 4, code & 15U));
+    std::size_t left = best_.k();
+    for (const std::uint32_t code : terms_->shorts_of(list)) {
+      if (left == 0) break;
+      if (!may_be_found(code >> 4)) continue;
+      worth_[term].push_back(value_of(list, asked, code >> 4, code & 15U));
+      --left;
     }
-    best_.raise_by(worth);
   }
 
-  /// visit(place in the window, value) for each posting, places rising.
-  template <class Visit>
-  void for_each_value(const slice& from, std::uint32_t base, Visit&& visit) const {
-    std::size_t large = 0;
-    const std::uint64_t idf = from.of->idf;
-    const std::uint16_t* length = terms_.length_codes.data() + base;
-    const std::uint32_t* table = table_.units.data();
-    const std::size_t width = table_.width;
-    for (const std::uint32_t code : std::span(from.codes, from.count)) {
-      const std::uint32_t place = code >> 4;
-      const std::uint32_t count = code & 15U;
-      if (count == many) {
-        large = terms_.large_at(from.of->list, base + place, large + 1);
-        visit(place, large_value(*from.of, large));
-      } else {
-        visit(place,
-              static_cast<std::uint32_t>(term_value(idf, table[count * width + length[place]])));
-      }
+  /// Adds the values of one list in one window to its sums. The loop has no branch: large counts
+  /// are put right afterwards.
+  void add(const slice& from, std::uint32_t base) {
+    const weighed_term term = *from.term;
+    const std::uint16_t* length = terms_->length_codes.data() + base;
+    const std::uint32_t* table = table_->units.data();
+    const std::size_t width = table_->width;
+    std::uint32_t* sums = sums_.data();
+    const auto value = [=](std::uint32_t code) {  // of one occurrence in the question
+      return static_cast<std::uint32_t>(
+          term_value(term.idf, table[(code & 15U) * width + length[code >> 4]]));
+    };
+    const auto codes = std::span(from.codes, from.count);
+    if (term.times == 1) {
+      for (const std::uint32_t code : codes) sums[code >> 4] += value(code);
+    } else {
+      for (const std::uint32_t code : codes) sums[code >> 4] += term.times * value(code);
+    }
+    for (std::size_t at = terms_->large_at(from.list, base); at < terms_->large_counts.size();
+         ++at) {
+      const std::uint64_t place =
+          terms_->large_counts[at].first - (std::uint64_t{from.list} << 32 | base);
+      if (place >= window_rows) break;
+      const auto row = static_cast<std::uint32_t>(place);
+      if (!may_be_found(base + row)) continue;
+      sums[row] += large_value(term, at) - term.times * value(row << 4 | many);
     }
   }
 
   void search_window(std::uint32_t window) {
-    const std::uint32_t base = window << window_bits;
+    open(part_of_[window]);
+    const std::uint32_t base = (window - here_.first_window) << window_bits;
     live_.clear();
     for (const slice& each : slices_of(window)) {
       if (each.count > 0) live_.push_back(each);
@@ -7033,7 +7114,7 @@ class pruned_search {
       added += live_[left_out - 1].count;
 
     const std::uint32_t bar = best_.bar();
-    if (!all_ && take_readable(window, 2 * added / live_.size())) {
+    if (!here_.all && take_readable(base, 2 * added / live_.size())) {
       left_out = live_.size();  // all are looked up
     } else {
       add_window(base, left_out, added);
@@ -7043,15 +7124,16 @@ class pruned_search {
       keep_if([need = bar - (std::min)(bar, below_[i])](candidate c) { return c.value >= need; });
     }
     for (const candidate& each : candidates()) {
-      if (each.value >= best_.bar()) best_.add(each.value, base + each.place);
+      if (each.value < best_.bar()) continue;
+      best_.add(each.value, here_.from->first_row + base + each.place);
     }
   }
 
   /// The readable rows of the window as candidates, if these are few: false if not.
-  [[nodiscard]] bool take_readable(std::uint32_t window, std::size_t most) {
-    const std::size_t rows = (std::min)(terms_.lengths.size(), among_.size());
-    const std::size_t base = std::size_t{window} << window_bits;
-    const auto words = among_.words().first((rows + 63) / 64);
+  [[nodiscard]] bool take_readable(std::size_t base, std::size_t most) {
+    const row_set& among = *here_.from->among;
+    const std::size_t rows = (std::min)(terms_->lengths.size(), among.size());
+    const auto words = among.words().first((rows + 63) / 64);
     std::size_t count = 0;
     for (std::size_t row = base; row < rows && row < base + window_rows; row += 64) {
       count += static_cast<std::size_t>(std::popcount(words[row / 64]));
@@ -7073,16 +7155,14 @@ class pruned_search {
     const std::uint32_t cut = bar > below_[left_out] ? bar - below_[left_out] : 1;
     const auto lists = std::span(live_).subspan(left_out);
     for (const slice& each : lists) {
-      for_each_value(each, base, [sums = sums_.data()](std::uint32_t place, std::uint32_t value) {
-        sums[place] += value;
-      });
+      add(each, base);
     }
     if (added < window_rows / 8) {
       take_few(lists, cut, std::span(live_).first(left_out));
     } else {
       take_all(cut);
     }
-    if (!all_) keep_if([&](candidate c) { return among_.contains(base + c.place); });
+    if (!here_.all) keep_if([&](candidate c) { return may_be_found(base + c.place); });
   }
 
   /// A row of the window that may be wanted, and what is added up of it so far.
@@ -7151,35 +7231,36 @@ class pruned_search {
     for (candidate& each : candidates()) {  // places rise
       at = std::lower_bound(at, end, each.place << 4);
       if (at == end) return;
-      if (*at >> 4 == each.place) each.value += value_of(*from.of, base + each.place, *at & 15U);
+      if (*at >> 4 != each.place) continue;
+      each.value += value_of(from.list, *from.term, base + each.place, *at & 15U);
     }
   }
 
   /// The same for a full block. Whether it holds a candidate cannot be foreseen: no branch.
   void look_up_bits(const slice& from, std::uint32_t base) {
-    const block_bits& bits = terms_.bits[from.bits];
+    const block_bits& bits = terms_->bits[from.bits];
     for (auto& [place, sum] : candidates()) {
       const std::uint32_t count = from.codes[bits.count_before(place)] & 15U;
       const std::uint32_t value = static_cast<std::uint32_t>(
-          term_value(from.of->idf, table_.of(count, terms_.length_codes[base + place])));
+          from.term->value(table_->of(count, terms_->length_codes[base + place])));
       const std::uint32_t taken = bits.contains(place) ? ~0U : 0U;
       if ((count & taken) == many) {
-        sum += value_of(*from.of, base + place, count);
+        sum += value_of(from.list, *from.term, base + place, count);
       } else {
         sum += value & taken;
       }
     }
   }
 
-  const frozen_terms& terms_;
-  const bm25_options& options_;
-  const weight_table& table_;
-  std::span<const list_to_add> lists_;
-  const row_set& among_;
+  std::span<const pruned_part> parts_;
+  std::span<const weighed_term> asked_;
   best_rows& best_;
-  const std::size_t windows_ = (terms_.lengths.size() + window_rows - 1) / window_rows;
-  bool all_ = true;                     // every row is readable
-  std::vector<slice> slices_;           // window after window, a place for each list
+  std::vector<std::vector<std::uint32_t>> worth_;  // of each term the values of its best postings
+  std::vector<opened_part> part_of_;               // of each window
+  opened_part here_;
+  const frozen_terms* terms_ = nullptr;  // of `here_`, as is the table
+  const weight_table* table_ = nullptr;
+  std::vector<slice> slices_;           // window after window, a place for each term
   std::vector<std::uint16_t> decoded_;  // short lists, readable rows only
   std::vector<slice> live_;             // of the window
   std::vector<std::uint32_t> below_;    // sums of their bounds: of the first 0, 1, 2 ...
@@ -7301,11 +7382,11 @@ class term_index {
     const double average = counted.corpus.average();
     std::vector<std::uint64_t> units(size(), 0);
     row_set found(size());  // a value may round to 0 units, so the sums alone do not tell
-    for (const detail::list_to_add& each : lists_of(terms, counted)) {
-      terms_.for_each(each.list, [&](std::uint32_t row, std::uint32_t tf) {
-        if (!among.contains(row)) return;
-        units[row] += detail::term_value(each.idf, weight_units(row, tf, average));
-        found.insert(row);
+    for (const detail::weighed_term& each : weighed(terms, counted)) {
+      for_each_posting(each.text, [&](posting p) {
+        if (!among.contains(p.row)) return;
+        units[p.row] += each.value(weight_units(p.row, p.count, average));
+        found.insert(p.row);
       });
     }
     std::vector<lexical_hit> hits;
@@ -7315,30 +7396,44 @@ class term_index {
 
   /// The `k` best rows of score_all, highest score first, equal scores by row, found without
   /// scoring what cannot be among them.
-  ///
-  /// at_least  rows with fewer units are not wanted: k others, of other indexes, have as many
   [[nodiscard]] std::vector<lexical_hit> best(std::span<const std::string> terms, std::size_t k,
-                                              const term_statistics& counted, const row_set& among,
-                                              std::uint64_t at_least = 0) const {
-    const std::vector<detail::list_to_add> lists = lists_of(terms, counted);
-    if (k == 0 || lists.empty() || at_least > detail::no_row) return {};
-    if (terms_.lengths_used.size() <= detail::most_codes) {
-      const auto table = tables_->get(terms_, options_, counted.corpus.average());
-      const std::uint64_t least_weight = table->of(1, static_cast<std::uint32_t>(table->width - 1));
-      const bool may_be_0 = std::any_of(lists.begin(), lists.end(), [&](const auto& each) {
-        return detail::term_value(each.idf, least_weight) == 0;
-      });
-      detail::best_rows found((std::min)(k, size()),
-                              static_cast<std::uint32_t>((std::max)(at_least, std::uint64_t{1})));
-      if (detail::pruned_search(terms_, options_, *table, lists, among, found).run()) {
-        std::vector<lexical_hit> hits = found.take();
-        if (hits.size() == k || at_least > 0 || !may_be_0) return hits;
+                                              const term_statistics& counted,
+                                              const row_set& among) const {
+    const index_part only{this, &among, 0};
+    return best_of(std::span(&only, 1), terms, k, counted, std::less<>());
+  }
+
+  /// One of several indexes that are searched as one; its row r is first_row + r of them all.
+  struct index_part {
+    const term_index* index = nullptr;
+    const row_set* among = nullptr;  ///< the rows of this index that may be in the result
+    std::uint32_t first_row = 0;
+  };
+
+  /// The `k` best rows of several indexes, as if they were one: they share one bar.
+  ///
+  /// counted   over the rows of all
+  /// before    which of two rows, as numbered in all, comes first if their scores are equal
+  template <class Before>
+  [[nodiscard]] static std::vector<lexical_hit> best_of(std::span<const index_part> parts,
+                                                        std::span<const std::string> terms,
+                                                        std::size_t k,
+                                                        const term_statistics& counted,
+                                                        const Before& before) {
+    if (k == 0 || parts.empty()) return {};
+    if (auto found = find_pruned(parts, parts.front().index->weighed(terms, counted), k,
+                                 counted.corpus.average())) {
+      return found->take(before);
+    }
+    std::vector<lexical_hit> hits;
+    for (const index_part& part : parts) {
+      for (lexical_hit hit : part.index->score_all(terms, counted, *part.among)) {
+        hit.row += part.first_row;
+        hits.push_back(hit);
       }
     }
-    std::vector<lexical_hit> hits = score_all(terms, counted, among);
-    std::erase_if(hits, [at_least](const lexical_hit& hit) { return hit.units < at_least; });
-    detail::keep_best(hits, k, [](const lexical_hit& x, const lexical_hit& y) {
-      return x.units != y.units ? x.units > y.units : x.row < y.row;
+    detail::keep_best(hits, k, [&before](const lexical_hit& x, const lexical_hit& y) {
+      return x.units != y.units ? x.units > y.units : before(x.row, y.row);
     });
     return hits;
   }
@@ -7357,10 +7452,12 @@ class term_index {
   void score(std::span<lexical_hit> hits, std::span<const std::string> terms,
              const term_statistics& counted) const {
     const double average = counted.corpus.average();
-    for (const detail::list_to_add& each : lists_of(terms, counted)) {
+    for (const detail::weighed_term& each : weighed(terms, counted)) {
+      const std::uint32_t list = terms_.terms.find(each.text);
+      if (list == detail::no_row) continue;
       for (lexical_hit& hit : hits) {
-        const std::uint32_t tf = terms_.count_in(each.list, hit.row);
-        if (tf > 0) hit.units += detail::term_value(each.idf, weight_units(hit.row, tf, average));
+        const std::uint32_t tf = terms_.count_in(list, hit.row);
+        if (tf > 0) hit.units += each.value(weight_units(hit.row, tf, average));
       }
     }
   }
@@ -7373,17 +7470,21 @@ class term_index {
     out.chunk_count = counted.corpus.chunk_count;
     out.average_length = counted.corpus.average();
     out.length = terms_.lengths[row];
+    const std::vector<std::uint32_t> times = times_of(terms);
     std::uint64_t sum = 0;
     std::size_t place = 0;
     for (const std::string_view term : detail::distinct(terms)) {
-      const std::size_t n = counted.chunks_with[place++];
+      const std::size_t n = counted.chunks_with[place];
       const std::uint32_t tf = count_in(term, row);
-      const std::uint64_t idf = detail::idf_units(out.chunk_count, n);
-      const std::uint64_t weight = tf == 0 ? 0 : weight_units(row, tf, out.average_length);
-      const std::uint64_t value = detail::term_value(idf, weight);
+      const detail::weighed_term weighed{term, detail::idf_units(out.chunk_count, n),
+                                         times[place++]};
+      const std::uint64_t weight =
+          tf == 0 || n == 0 ? 0 : weight_units(row, tf, out.average_length);
+      const std::uint64_t value = weighed.value(weight);
       sum += value;
-      out.terms.push_back({std::string(term), tf, n, detail::from_units(idf, detail::idf_bits),
-                           detail::from_units(weight, detail::weight_bits),
+      out.terms.push_back({std::string(term), tf, n,
+                           detail::from_units(weighed.idf, detail::idf_bits),
+                           detail::from_units(weight, detail::weight_bits), weighed.times,
                            detail::from_units(value, detail::score_bits)});
     }
     out.score = detail::from_units(sum, detail::score_bits);
@@ -7451,18 +7552,63 @@ class term_index {
     std::uint32_t part, list;
   };
 
-  /// The lists of the distinct terms of a question that a counted chunk holds.
-  [[nodiscard]] std::vector<detail::list_to_add> lists_of(std::span<const std::string> terms,
+  /// The distinct terms of a question that a counted chunk holds.
+  [[nodiscard]] std::vector<detail::weighed_term> weighed(std::span<const std::string> terms,
                                                           const term_statistics& counted) const {
-    std::vector<detail::list_to_add> lists;
+    const std::vector<std::uint32_t> times = times_of(terms);
+    std::vector<detail::weighed_term> found;
     std::size_t place = 0;
     for (const std::string_view term : detail::distinct(terms)) {
-      const std::size_t n = counted.chunks_with[place++];
-      const std::uint32_t list = n == 0 ? detail::no_row : terms_.terms.find(term);
-      if (list == detail::no_row) continue;
-      lists.push_back({list, detail::idf_units(counted.corpus.chunk_count, n)});
+      const std::size_t n = counted.chunks_with[place];
+      if (n > 0) {
+        found.push_back({term, detail::idf_units(counted.corpus.chunk_count, n), times[place]});
+      }
+      ++place;
     }
-    return lists;
+    return found;
+  }
+  /// How often each distinct term counts.
+  [[nodiscard]] std::vector<std::uint32_t> times_of(std::span<const std::string> terms) const {
+    if (!options_.count_repeats) return std::vector<std::uint32_t>(terms.size(), 1);
+    std::unordered_map<std::string_view, std::size_t> place_of;
+    std::vector<std::uint32_t> times;
+    for (const std::string& term : terms) {
+      const auto [place, is_new] = place_of.try_emplace(term, times.size());
+      if (is_new) times.push_back(0);
+      ++times[place->second];
+    }
+    return times;
+  }
+
+  /// The k best rows; nothing if they have to be found another way: sums or lengths are out of
+  /// range, or rows are wanted whose score rounds to 0.
+  [[nodiscard]] static std::optional<detail::best_rows> find_pruned(
+      std::span<const index_part> parts, std::span<const detail::weighed_term> asked, std::size_t k,
+      double average) {
+    std::vector<detail::pruned_part> opened;
+    std::size_t rows = 0;
+    bool may_be_0 = false;
+    for (const index_part& part : parts) {
+      const term_index& index = *part.index;
+      if (index.terms_.lengths_used.size() > detail::most_codes) return std::nullopt;
+      rows += index.size();
+      std::vector<std::uint32_t> lists;
+      for (const auto& term : asked) lists.push_back(index.terms_.terms.find(term.text));
+      if (std::count(lists.begin(), lists.end(), detail::no_row) == std::ssize(lists)) continue;
+      const auto table = index.tables_->get(index.terms_, index.options_, average);
+      const std::uint64_t least = table->of(1, static_cast<std::uint32_t>(table->width - 1));
+      for (std::size_t i = 0; i < asked.size(); ++i) {
+        may_be_0 = may_be_0 || (lists[i] != detail::no_row && asked[i].value(least) == 0);
+        const auto most = detail::to_units(index.options_.k1 + 1, detail::weight_bits);
+        if (asked[i].value(most) > detail::pruned_search::most_units) return std::nullopt;
+      }
+      opened.push_back(
+          {&index.terms_, &index.options_, table, part.among, part.first_row, std::move(lists)});
+    }
+    detail::best_rows found((std::min)(k, (std::max)(rows, std::size_t{1})));
+    if (!detail::pruned_search(opened, asked, found).run()) return std::nullopt;
+    if (found.size() < k && may_be_0) return std::nullopt;
+    return found;
   }
 
   [[nodiscard]] std::size_t count_readable(std::string_view term, const row_set& readable) const {
@@ -7622,37 +7768,64 @@ namespace detail {
 
 }  // namespace detail
 
+/// One of several pairs of indexes that are searched as one.
+struct lexical_part {
+  term_index::index_part terms = {};
+  const identifier_index* codes = nullptr;  ///< of the same rows
+};
+
 /// The lexical list: chunks that hold a code of the question first, then the rest by BM25.
 ///
+/// parts         one or several; rows are numbered as in all of them
 /// terms, codes  of the question (8)
 /// k             at most so many rows
-/// counted       over the rows whose statistics count; among: the rows that may be in the result
+/// counted       over the rows whose statistics count
 /// exact_first   BM25 knows nothing of whole codes, so this order is a rule of its own: more codes,
-///               then a code in heading or title before a mention, then BM25, then row. false:
-///               BM25, then row; a row that holds a code but no term is still in the list, last
-/// at_least      rows without a code are wanted from so many units on
+///               then a code in heading or title before a mention, then BM25, then `before`. false:
+///               BM25, then `before`; a row that holds a code but no term is still there, last
+/// before        which of two rows comes first if all else is equal
 /// returns       best first; `exact` is filled either way
 /// cost          at most O(rows + postings of the terms + h log h + k log k) for h places of codes
+template <class Before>
+[[nodiscard]] std::vector<lexical_hit> search_lexical(std::span<const lexical_part> parts,
+                                                      std::span<const std::string> terms,
+                                                      std::span<const std::string> codes,
+                                                      std::size_t k, const term_statistics& counted,
+                                                      bool exact_first, const Before& before) {
+  std::vector<term_index::index_part> indexes;
+  std::vector<lexical_hit> exact;
+  detail::key_set<std::uint32_t> with_code;
+  for (const auto& [part, part_codes] : parts) {
+    indexes.push_back(part);
+    std::vector<lexical_hit> own = part_codes->look_up(codes, *part.among);
+    part.index->score(own, terms, counted);
+    for (lexical_hit& hit : own) {
+      hit.row += part.first_row;
+      with_code.insert(hit.row);
+      exact.push_back(hit);
+    }
+  }
+  std::vector<lexical_hit> hits;
+  // A row without a code that is among the k best of both kinds is among the k best by BM25.
+  if (!exact_first || exact.size() < k) {
+    hits = term_index::best_of(indexes, terms, k, counted, before);
+  }
+  if (exact.empty()) return hits;
+  std::erase_if(hits, [&](const lexical_hit& hit) { return with_code.contains(hit.row); });
+  hits.insert(hits.end(), exact.begin(), exact.end());
+  detail::keep_best(hits, k, [&](const lexical_hit& x, const lexical_hit& y) {
+    const int order = detail::compare_lexical(x, y, exact_first);
+    return order != 0 ? order < 0 : before(x.row, y.row);
+  });
+  return hits;
+}
+/// The same over one pair of indexes; equal ones in order of rows.
 [[nodiscard]] inline std::vector<lexical_hit> search_lexical(
     const term_index& index, const identifier_index& identifiers,
     std::span<const std::string> terms, std::span<const std::string> codes, std::size_t k,
-    const term_statistics& counted, const row_set& among, bool exact_first = true,
-    std::uint64_t at_least = 0) {
-  // A row without a code that is among the k best of both kinds is among the k best by BM25.
-  std::vector<lexical_hit> hits = index.best(terms, k, counted, among, at_least);
-  std::vector<lexical_hit> exact = identifiers.look_up(codes, among);
-  if (!exact.empty()) {
-    index.score(exact, terms, counted);
-    row_set with_code(index.size());
-    for (const lexical_hit& hit : exact) with_code.insert(hit.row);
-    std::erase_if(hits, [&](const lexical_hit& hit) { return with_code.contains(hit.row); });
-    hits.insert(hits.end(), exact.begin(), exact.end());
-  }
-  detail::keep_best(hits, k, [exact_first](const lexical_hit& x, const lexical_hit& y) {
-    const int order = detail::compare_lexical(x, y, exact_first);
-    return order != 0 ? order < 0 : x.row < y.row;
-  });
-  return hits;
+    const term_statistics& counted, const row_set& among, bool exact_first = true) {
+  const lexical_part only{{&index, &among, 0}, &identifiers};
+  return search_lexical(std::span(&only, 1), terms, codes, k, counted, exact_first, std::less<>());
 }
 /// The same with the statistics of `readable`; a row outside of it is never in the result.
 [[nodiscard]] inline std::vector<lexical_hit> search_lexical(
@@ -9973,6 +10146,30 @@ enum class statistics_of {
 
 enum class search_mode { automatic, lexical, dense, hybrid };
 
+/// What a first-stage searcher of the caller's is asked: once for each question, and again with a
+/// larger depth while too little of what it found may be read.
+struct searcher_request {
+  std::string_view text = {};             ///< the question's
+  std::span<const float> vector = {};     ///< the question's; empty: none
+  const scope& reader;                    ///< search within its tenant and groups
+  std::span<const condition> where = {};  ///< all must hold for a document
+  std::size_t depth = 0;                  ///< ids wanted
+};
+
+/// One chunk that a searcher found.
+struct searcher_hit {
+  std::string id = {};  ///< of the chunk, as it is stored here
+  double score = 0;     ///< finite; shown with the passage, never compared
+};
+
+/// Another engine in the place of a built-in leg: all after the first stage stays here, recheck,
+/// fusion, parents, selection, reranking, traces.
+///
+/// returns  hits, best first. An id that names no chunk which this reader may find, or that came
+///          before, is passed over and counted in operator_trace.rejected.
+/// errors   as an error or thrown: the leg is left out; the search fails if it was the only one
+using searcher = std::function<result<std::vector<searcher_hit>>(const searcher_request&)>;
+
 /// How sure a caller may be that the passages answer: raw signals, none of them a probability.
 struct evidence {
   bool exact_code = false;  ///< a passage holds a code of the question
@@ -10068,7 +10265,8 @@ struct operator_trace {
   std::size_t chunk_count = 0;  ///< of the tenant
   std::size_t readable = 0;     ///< by the records, before the recheck
   std::vector<permission_check> checks = {};
-  std::vector<std::string> failures = {};  ///< of the permission source and the reranker
+  std::size_t rejected = 0;  ///< ids of the caller's searchers that named nothing to be found
+  std::vector<std::string> failures = {};  ///< of permission source, searchers and reranker
   std::vector<std::string> parents = {};   ///< why children were shown instead of a parent
   stage_timings timings = {};
 };
@@ -10113,7 +10311,9 @@ struct migration_report {
 
 /// How a retriever works. Callbacks may be called from any thread that searches or updates.
 struct retriever_options {
-  embedder embed = {};  ///< to begin with, see migrate; empty: lexical search only
+  embedder embed = {};    ///< to begin with, see migrate; empty: lexical search only
+  searcher lexical = {};  ///< in the place of BM25; what holds a code of the question still leads
+  searcher dense = {};    ///< in the place of the vectors here; runs also without an embedder
   const permission_source* permissions = nullptr;  ///< outlives the retriever; none: nobody reads
   /// An answer of the permission source to a recheck that takes longer means no. It is waited for:
   /// to cut a slow one short is the source's own business.
@@ -10722,14 +10922,41 @@ struct retriever_core {
     const std::lock_guard lock(pointer_mutex);
     return state;
   }
+  /// Under the writer's lock.
   void publish(std::shared_ptr<const index_state> next) {
-    const std::lock_guard lock(pointer_mutex);
-    state.swap(next);
-  }  // the old state is freed here, after the lock, if nobody reads it any more
+    {
+      const std::lock_guard lock(pointer_mutex);
+      state.swap(next);
+    }
+    replaced.push_back(std::move(next));
+  }
+  /// Frees the replaced states that nobody reads any more; the others wait for the next call. To
+  /// free a large segment takes long: an update does it, never a search.
+  void free_replaced() {
+    std::vector<std::shared_ptr<const index_state>> unread;  // freed after the lock
+    const std::lock_guard lock(writer);
+    for (auto& old : replaced) {
+      if (old.use_count() == 1) unread.push_back(std::move(old));
+    }
+    std::erase(replaced, nullptr);
+  }
 
  private:
   mutable std::mutex pointer_mutex;
   std::shared_ptr<const index_state> state = std::make_shared<index_state>();
+  std::vector<std::shared_ptr<const index_state>> replaced;  // guarded by `writer`
+};
+
+/// Stands first in each update, so that it ends last.
+class update_end {
+ public:
+  explicit update_end(retriever_core& core) : core_(core) {}
+  update_end(const update_end&) = delete;
+  update_end& operator=(const update_end&) = delete;
+  ~update_end() { core_.free_replaced(); }
+
+ private:
+  retriever_core& core_;
 };
 
 // ---- updates: prepare ---------------------------------------------------------------------------
@@ -12070,6 +12297,13 @@ enum class parent_fate { none, stands, closed, too_large };
   return check_fusion(asked.fusion, 2);  // whichever legs will run
 }
 
+/// A chunk in the list of a leg.
+struct leg_hit {
+  std::uint32_t row = 0;
+  double score = 0;
+  std::size_t exact = 0;  // codes of the question that stand in the chunk
+};
+
 /// A question on its way through the legs: the main one, or a further one.
 struct leg_question {
   std::string_view text;
@@ -12078,8 +12312,7 @@ struct leg_question {
   std::vector<std::string> terms = {}, codes = {};
   std::vector<float> vector = {};  // empty: its dense leg does not run
   term_statistics counted = {};    // over what this reader may read
-  std::vector<lexical_hit> lexical = {};
-  std::vector<vector_hit> dense = {};
+  std::vector<leg_hit> lexical = {}, dense = {};
 
   [[nodiscard]] bool has_words() const { return !terms.empty() || !codes.empty(); }
 };
@@ -12122,6 +12355,10 @@ class search_rows {
     return part.from->records->document_of(row - part.first).source;
   }
   [[nodiscard]] const std::string& id_of(std::uint32_t row) const { return at(row).record.id; }
+  /// The order of the ids' bytes; in a segment rows stand in it.
+  [[nodiscard]] bool id_before(std::uint32_t a, std::uint32_t b) const {
+    return number_of_part(a) == number_of_part(b) ? a < b : id_of(a) < id_of(b);
+  }
   [[nodiscard]] std::optional<std::uint32_t> find_chunk(std::string_view id) const {
     for (const search_part& part : parts_) {
       if (const auto row = part.from->find_chunk(id)) return part.first + *row;
@@ -12404,7 +12641,7 @@ class search_run {
         for (identifier_match& code : core_.finder.find(each.text)) {
           each.codes.push_back(std::move(code.value));
         }
-        return question_terms(each.text, core_.options.analysis);
+        return question_terms(each.text, core_.options.analysis, core_.options.bm25.count_repeats);
       });
       if (!terms) return terms.failure();
       each.terms = std::move(*terms);
@@ -12414,11 +12651,15 @@ class search_run {
     if (asked_->mode == search_mode::lexical) return {};
     if (const auto read = read_vectors(); !read) return read.failure();
     dense_on_ = std::any_of(questions_.begin(), questions_.end(),
-                            [](const leg_question& each) { return !each.vector.empty(); });
+                            [this](const leg_question& each) { return has_dense_leg(each); });
     answer_.mode =
         dense_on_ ? (lexical_on_ ? search_mode::hybrid : search_mode::dense) : search_mode::lexical;
     if (!dense_on_ && asked_->mode == search_mode::dense) answer_.mode = search_mode::dense;
     return {};
+  }
+
+  [[nodiscard]] bool has_dense_leg(const leg_question& question) const {
+    return !question.vector.empty() || (core_.options.dense && question.has_words());
   }
 
   /// The questions' vectors: the caller's, or the embedder's; none where there is no question.
@@ -12429,7 +12670,7 @@ class search_run {
         if (const auto taken = take_vector(each, **each.supplied); !taken) return taken.failure();
       } else if (model_.embed && each.has_words()) {
         waiting.push_back(&each);
-      } else if (asked_->mode != search_mode::automatic) {
+      } else if (asked_->mode != search_mode::automatic && !has_dense_leg(each)) {
         note(model_.embed
                  ? "dense leg left out: the question holds no word"
                  : "dense leg left out: the question has no vector and there is no embedder");
@@ -12532,7 +12773,7 @@ class search_run {
   }
 
   void remove_from_legs() {
-    const auto lost = [this](const auto& hit) { return !rows_.still_among(hit.row); };
+    const auto lost = [this](const leg_hit& hit) { return !rows_.still_among(hit.row); };
     for (leg_question& each : questions_) {
       std::erase_if(each.lexical, lost);
       std::erase_if(each.dense, lost);
@@ -12552,45 +12793,123 @@ class search_run {
   /// Each leg over all segments, as if they were one: equal scores in order of the chunk ids.
   result<void> search_once() {
     for (leg_question& each : questions_) {
-      if (lexical_on_) search_lexical_leg(each);
-      if (each.vector.empty()) continue;
-      if (const auto found = search_dense_leg(each); !found) return found.failure();
+      if (lexical_on_) {
+        const result<void> found = core_.options.lexical
+                                       ? ask_searcher(core_.options.lexical, each, each.lexical)
+                                       : search_lexical_leg(each);
+        if (!found && !leave_out(lexical_on_, found.failure())) return found.failure();
+      }
+      if (dense_on_ && has_dense_leg(each)) {
+        const result<void> found = core_.options.dense
+                                       ? ask_searcher(core_.options.dense, each, each.dense)
+                                       : search_dense_leg(each);
+        if (!found && !leave_out(dense_on_, found.failure())) return found.failure();
+      }
     }
     return {};
   }
 
-  /// The largest segment first: what it finds is the bar for the others.
-  void search_lexical_leg(leg_question& question) {
-    const stopwatch watch(answer_.timings.lexical);
-    question.lexical.clear();
-    std::vector<const search_part*> parts;
-    for (const search_part& part : rows_.parts()) parts.push_back(&part);
-    std::sort(parts.begin(), parts.end(), [](const search_part* a, const search_part* b) {
-      return a->among.size() > b->among.size();
-    });
-    const auto before = [this](const lexical_hit& a, const lexical_hit& b) {
-      const int order = compare_lexical(a, b, asked_->exact_first);
-      return order != 0 ? order < 0 : rows_.id_of(a.row) < rows_.id_of(b.row);
-    };
-    std::uint64_t at_least = 0;
-    for (const search_part* part : parts) {
-      const segment_records& records = *part->from->records;
-      auto hits = search_lexical(records.terms, records.codes, question.terms, question.codes,
-                                 asked_->depth, question.counted, part->among, asked_->exact_first,
-                                 at_least);
-      for (lexical_hit& hit : hits) hit.row += part->first;
-      take_best(question.lexical, std::move(hits), asked_->depth, before);
-      if (question.lexical.size() < asked_->depth) continue;
-      const lexical_hit& last = question.lexical.back();  // before any row without a code?
-      at_least = asked_->exact_first && last.exact > 0 ? ~std::uint64_t{0} : last.units;
+  /// Goes on without a leg whose searcher failed, if there is another leg.
+  bool leave_out(bool& leg, const error& failure) {
+    if (failure.code() != errc::callback_failed || !lexical_on_ || !dense_on_) return false;
+    leg = false;
+    for (leg_question& each : questions_) {
+      (lexical_on_ ? each.dense : each.lexical).clear();
     }
+    answer_.mode = lexical_on_ ? search_mode::lexical : search_mode::dense;
+    note((lexical_on_ ? "dense leg left out: " : "lexical leg left out: ") + failure.message());
+    return true;
+  }
+
+  /// One leg by another engine: of what it finds, what this reader may find here, in its order. It
+  /// is asked for more while that is too little and it has more.
+  result<void> ask_searcher(const searcher& find, leg_question& question,
+                            std::vector<leg_hit>& list) {
+    const bool lexical = &list == &question.lexical;
+    const stopwatch watch(lexical ? answer_.timings.lexical : answer_.timings.dense);
+    for (std::size_t depth = asked_->depth;; depth *= 2) {
+      const auto found = guarded(errc::callback_failed, "searcher", [&] {
+        return find({question.text, question.vector, reader_, asked_->where, depth});
+      });
+      if (!found) return searcher_failed(lexical, found.failure().message());
+      for (const searcher_hit& each : *found) {
+        if (!is_finite(each.score)) return searcher_failed(lexical, "a score is not finite");
+      }
+      const std::size_t rejected = take_found(*found, list);
+      const bool more = found->size() >= depth && depth < rows_.live();
+      if (more && list.size() < asked_->depth) continue;
+      operator_.rejected += rejected;
+      if (lexical) count_codes(question);
+      if (list.size() > asked_->depth) list.resize(asked_->depth);
+      return {};
+    }
+  }
+
+  /// The engine's own words, which may name what this reader must not know of, are the operator's.
+  error searcher_failed(bool lexical, const std::string& reason) {
+    const std::string which = lexical ? "the lexical searcher" : "the dense searcher";
+    operator_.failures.push_back(which + ": " + reason);
+    return error(errc::callback_failed, "search: " + which + " failed");
+  }
+
+  /// Returns how many hits name nothing that may be found. Parents are not searched.
+  std::size_t take_found(std::span<const searcher_hit> found, std::vector<leg_hit>& list) const {
+    list.clear();
+    key_set<std::uint32_t> taken;
+    for (const searcher_hit& each : found) {
+      const auto row = rows_.find_chunk(each.id);
+      if (!row || !rows_.still_among(*row) || !rows_.children_of(*row).empty()) continue;
+      if (taken.contains(*row)) continue;
+      taken.insert(*row);
+      list.push_back({*row, each.score, 0});
+    }
+    return found.size() - list.size();
+  }
+
+  /// Notes the question's codes in what another engine found; with exact_first, chunks that hold
+  /// more of them lead, and the engine's order stands among equals.
+  void count_codes(leg_question& question) const {
+    std::size_t most = 0;
+    for (leg_hit& hit : question.lexical) {
+      const std::vector<stored_code>& held = rows_.at(hit.row).codes;
+      hit.exact = static_cast<std::size_t>(
+          std::count_if(question.codes.begin(), question.codes.end(), [&held](const auto& code) {
+            return std::any_of(held.begin(), held.end(),
+                               [&code](const stored_code& each) { return each.value == code; });
+          }));
+      most = (std::max)(most, hit.exact);
+    }
+    if (!asked_->exact_first) return;
+    std::vector<leg_hit> ordered;
+    for (std::size_t codes = most + 1; codes-- > 0;) {
+      std::copy_if(question.lexical.begin(), question.lexical.end(), std::back_inserter(ordered),
+                   [codes](const leg_hit& each) { return each.exact == codes; });
+    }
+    question.lexical = std::move(ordered);
+  }
+
+  result<void> search_lexical_leg(leg_question& question) {
+    const stopwatch watch(answer_.timings.lexical);
+    std::vector<lexical_part> parts;
+    for (const search_part& part : rows_.parts()) {
+      const segment_records& records = *part.from->records;
+      parts.push_back({{&records.terms, &part.among, part.first}, &records.codes});
+    }
+    question.lexical.clear();
+    for (const lexical_hit& hit : search_lexical(
+             parts, question.terms, question.codes, asked_->depth, question.counted,
+             asked_->exact_first,
+             [this](std::uint32_t a, std::uint32_t b) { return rows_.id_before(a, b); })) {
+      question.lexical.push_back({hit.row, hit.score(), hit.exact});
+    }
+    return {};
   }
 
   result<void> search_dense_leg(leg_question& question) {
     const stopwatch watch(answer_.timings.dense);
-    question.dense.clear();
+    std::vector<vector_hit> best;
     const auto before = [this](const vector_hit& a, const vector_hit& b) {
-      return a.score != b.score ? a.score > b.score : rows_.id_of(a.row) < rows_.id_of(b.row);
+      return a.score != b.score ? a.score > b.score : rows_.id_before(a.row, b.row);
     };
     for (const search_part& part : rows_.parts()) {
       const segment_vectors& vectors = *part.from->vectors;
@@ -12598,7 +12917,11 @@ class search_run {
       auto hits = search_vectors(vectors, question.vector, part.among);
       if (!hits) return hits.failure();
       for (vector_hit& hit : *hits) hit.row += part.first;
-      take_best(question.dense, std::move(*hits), asked_->depth, before);
+      take_best(best, std::move(*hits), asked_->depth, before);
+    }
+    question.dense.clear();
+    for (const vector_hit& hit : best) {
+      question.dense.push_back({hit.row, static_cast<double>(hit.score), 0});
     }
     return {};
   }
@@ -12615,8 +12938,8 @@ class search_run {
   [[nodiscard]] std::vector<std::uint32_t> rows_found() const {
     std::vector<std::uint32_t> rows;
     for (const leg_question& each : questions_) {
-      for (const lexical_hit& hit : each.lexical) rows.push_back(hit.row);
-      for (const vector_hit& hit : each.dense) rows.push_back(hit.row);
+      for (const leg_hit& hit : each.lexical) rows.push_back(hit.row);
+      for (const leg_hit& hit : each.dense) rows.push_back(hit.row);
     }
     std::sort(rows.begin(), rows.end());
     rows.erase(std::unique(rows.begin(), rows.end()), rows.end());
@@ -12741,15 +13064,16 @@ class search_run {
     // Rows are called by their place in the order of the ids, which decides between equals.
     std::vector<std::uint32_t> found = rows_found();
     std::sort(found.begin(), found.end(),
-              [this](std::uint32_t a, std::uint32_t b) { return rows_.id_of(a) < rows_.id_of(b); });
+              [this](std::uint32_t a, std::uint32_t b) { return rows_.id_before(a, b); });
     std::unordered_map<std::uint32_t, std::uint32_t> place_of;
     for (std::uint32_t i = 0; i < found.size(); ++i) place_of.emplace(found[i], i);
     std::vector<std::vector<std::uint32_t>> lists;
     fusion_options options{asked_->fusion.k, {}};
     legs_.clear();
-    const auto add_list = [&](const leg_question& question, const auto& hits, bool lexical) {
+    const auto add_list = [&](const leg_question& question, const std::vector<leg_hit>& hits,
+                              bool lexical) {
       lists.emplace_back();
-      for (const auto& hit : hits) lists.back().push_back(place_of[hit.row]);
+      for (const leg_hit& hit : hits) lists.back().push_back(place_of[hit.row]);
       legs_.push_back({&question, lexical});
       const std::vector<double>& of_leg = asked_->fusion.weights;
       const bool both = lexical_on_ && dense_on_;  // the weight of an only leg changes nothing
@@ -12788,13 +13112,9 @@ class search_run {
     std::size_t& best = leg.lexical ? each.lexical_rank : each.dense_rank;
     const bool better = best == 0 || rank < best;
     if (better) best = rank;
-    if (leg.lexical) {
-      const lexical_hit& own = leg.question->lexical[rank - 1];
-      each.exact = (std::max)(each.exact, own.exact);
-      if (better) each.lexical_score = own.score();
-    } else if (better) {
-      each.similarity = static_cast<double>(leg.question->dense[rank - 1].score);
-    }
+    const leg_hit& own = (leg.lexical ? leg.question->lexical : leg.question->dense)[rank - 1];
+    each.exact = (std::max)(each.exact, own.exact);
+    if (better) (leg.lexical ? each.lexical_score : each.similarity) = own.score;
   }
 
   void trace_candidates() {
@@ -12817,8 +13137,9 @@ class search_run {
                                           {}});
       tell_of_parent(each, answer_.trace.candidates.back());
     }
+    if (core_.options.lexical) return;  // its scores are not BM25's of here
     const leg_question& main = questions_.front();
-    for (const lexical_hit& hit : main.lexical) {
+    for (const leg_hit& hit : main.lexical) {
       const search_part& part = rows_.part_of(hit.row);
       answer_.trace.bm25.push_back(
           {rows_.id_of(hit.row),
@@ -13041,6 +13362,10 @@ class search_run {
     keep(page);
     if (asked_->explain) trace_candidates();
     tell_operator_of_parents();
+    for (const leg_question& each : questions_) {
+      for (const std::string& term : each.terms) words_.emplace(term, true);
+      for (const std::string& code : each.codes) codes_.emplace(code, true);
+    }
     for (const candidate& each : candidates_) {
       if (auto passage = open(each, matches_in(each.row))) {
         answer_.passages.push_back(std::move(*passage));
@@ -13112,21 +13437,15 @@ class search_run {
     const byte_range range = rows_.at(row).record.range;
     const std::string_view text = slice(source.text, range);
     std::vector<byte_range> matches;
-    detail::key_set<std::string_view> words;
-    detail::key_set<std::string_view> codes;
-    for (const leg_question& each : questions_) {
-      words.insert(each.terms.begin(), each.terms.end());
-      codes.insert(each.codes.begin(), each.codes.end());
-    }
     const auto add = [&](byte_range where) {
       if (!where.empty()) matches.push_back({range.begin + where.begin, range.begin + where.end});
     };
     const auto found = guarded(errc::callback_failed, "search: matches", [&] {
       for_each_term(text, core_.options.analysis, [&](std::string_view term, byte_range where) {
-        if (words.contains(term)) add(where);
+        if (words_.contains(term)) add(where);
       });
       for (const identifier_match& code : core_.finder.find_all(text)) {
-        if (codes.contains(code.value)) add(code.where);
+        if (codes_.contains(code.value)) add(code.where);
       }
       return true;
     });
@@ -13307,6 +13626,7 @@ class search_run {
   const query* asked_ = nullptr;
   std::vector<leg_question> questions_;  // the main one first
   bool lexical_on_ = false, dense_on_ = false;
+  std::unordered_map<std::string_view, bool> words_, codes_;  // of all questions, to mark them
   std::vector<fused_leg> legs_;        // the lists, in the order of the fusion
   key_set<std::uint32_t> asked_rows_;  // what the permission source was asked about so far
   std::size_t lost_ = 0;               // how many of these were denied
@@ -13415,6 +13735,7 @@ class retriever {
   ///          its segment), and from time to time a merge, which takes each chunk once per
   ///          eightfold growth of the tenant
   result<update_report> try_upsert(std::span<const chunked_document> documents) {
+    const detail::update_end end(*core_);
     detail::key_set<std::pair<std::string_view, std::string_view>> seen;
     for (const chunked_document& input : documents) {
       if (seen.insert({input.source.tenant, input.source.id})) continue;
@@ -13461,6 +13782,7 @@ class retriever {
   /// errors  not_found: there is no such document
   /// cost    a copy of its segment's live bits; from time to time a merge
   result<void> try_erase(std::string_view document_id, std::string_view tenant = {}) {
+    const detail::update_end end(*core_);
     {
       const std::lock_guard lock(core_->writer);
       const auto base = core_->current();
@@ -13495,6 +13817,7 @@ class retriever {
           errc::invalid_argument,
           "set_access: document " + detail::in_quotes(document_id) + ": an allowed group is empty");
     }
+    const detail::update_end end(*core_);
     const std::lock_guard lock(core_->writer);
     const auto base = core_->current();
     const auto place = base->tenants.find_document(tenant, document_id);
@@ -13509,10 +13832,12 @@ class retriever {
     try_set_access(document_id, std::move(groups), tenant).value();
   }
 
-  /// Merges now: what was erased or replaced leaves the memory, unless a snapshot still holds it,
-  /// and each tenant has one segment. Searches and updates go on meanwhile. cost    every chunk of
+  /// Merges now: what was erased or replaced leaves the memory, and each tenant has one
+  /// segment. What a snapshot, or a search that is running, still holds is freed by an update after
+  /// its end. Searches and updates go on meanwhile. cost    every chunk of
   /// each tenant with more than one segment, or with erased chunks, once
   void purge() {
+    const detail::update_end end(*core_);
     const std::lock_guard lock(core_->merging);
     const auto state = core_->current();
     for (const auto& [tenant, own] : state->tenants.all()) detail::merge_all(*core_, tenant);
@@ -13539,6 +13864,7 @@ class retriever {
       return error(errc::invalid_argument,
                    "migrate: another migration of this retriever is running");
     }
+    const detail::update_end end(*core_);
     return detail::migration_attempt(*core_).run(next);
   }
   migration_report migrate(const embedder& next) { return try_migrate(next).value(); }
@@ -15277,7 +15603,7 @@ struct file_tags {
     for (const std::string& pattern : options.identifiers) tags.identifiers += pattern + '\n';
     tags.identifiers += options.identifier_case_matters ? "case matters" : "case folded";
     if (options.find_identifiers) tags.identifiers += ", and a callback";
-    tags.unicode = RAG_RETRIEVE_USE_ICU ? "15.0 with ICU" : "15.0";
+    tags.unicode = RAG_RETRIEVE_USE_ICU ? "15.0 with ICU, words 2" : "15.0, words 2";
     tags.model = state.model->model;
     tags.dimension = state.dimension;
     tags.state = state.number;

@@ -7,14 +7,11 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
-#include <cstdint>
-#include <map>
 #include <memory>
 #include <rag_retrieve.hpp>
 #include <stdexcept>
 #include <string>
 #include <string_view>
-#include <vector>
 
 /// The stem of one folded word: "connections" and "connected" give "connect". A stemmer keeps its
 /// last word in itself, so each thread has its own.
@@ -50,28 +47,4 @@ inline rag_retrieve::analysis_options english_analysis() {
                 return is_english_stop_word(word) ? std::string() : porter_stem(word);
               },
           .tag = "porter-33"};
-}
-
-/// BM25 as Lucene adds it up: a word that the question repeats counts as often as it stands there,
-/// where term_index::search counts it once. Reads every posting of the question's words.
-inline std::vector<rag_retrieve::lexical_hit> search_counting_repeats(
-    const rag_retrieve::term_index& index, const std::vector<std::string>& question,
-    std::size_t k) {
-  const auto all = rag_retrieve::row_set::all(index.size());
-  std::map<std::string, std::uint64_t> repeats;
-  for (const std::string& term : question) ++repeats[term];
-  std::vector<rag_retrieve::lexical_hit> hits(index.size());
-  for (std::uint32_t row = 0; row < hits.size(); ++row) hits[row].row = row;
-  for (const auto& [term, count] : repeats) {
-    const std::vector<std::string> alone{term};
-    for (const auto& hit : index.search(alone, index.size(), all, all)) {
-      hits[hit.row].units += count * hit.units;
-    }
-  }
-  std::erase_if(hits, [](const auto& hit) { return hit.units == 0; });
-  std::sort(hits.begin(), hits.end(), [](const auto& a, const auto& b) {
-    return a.units != b.units ? a.units > b.units : a.row < b.row;
-  });
-  if (hits.size() > k) hits.resize(k);
-  return hits;
 }

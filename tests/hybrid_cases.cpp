@@ -37,6 +37,7 @@
 //   rrf-absent-is-zero            fusion.cpp     "fusion: a list that does not hold an id ..."
 //   rrf-constant-and-base         here; fusion.cpp "fusion: a chunk in both lists beats one ..."
 //   rrf-id-namespace              retriever.cpp  "search: one chunk found by words, code and ..."
+//                                 searchers.cpp  "searcher: an id that is unknown, hidden, ..."
 //   rrf-tie-at-cut                here; fusion.cpp "fusion: ten equal scores are the ten ids ..."
 //   rrf-tie-mirror                retriever.cpp  "order: one chunk only in the lexical list ..."
 //   rrf-weights-honoured          fusion.cpp     "fusion: a list of weight 0 gives no score ..."

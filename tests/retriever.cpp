@@ -12,6 +12,13 @@
 
 #include "fakes.hpp"
 
+#if defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#include <malloc.h>
+#if __GLIBC__ > 2 || __GLIBC_MINOR__ >= 33
+#define RAG_RETRIEVE_TEST_HEAP
+#endif
+#endif
+
 namespace rag = rag_retrieve;
 using namespace fakes;
 
@@ -1243,3 +1250,46 @@ TEST_CASE("writers: two that replace one document at a time leave the higher rev
     }
   }
 }
+
+#if defined(RAG_RETRIEVE_TEST_HEAP)
+
+TEST_CASE("purge: erased documents leave the memory, also if a snapshot held them for a while") {
+  const auto heap = [] {
+    const struct mallinfo2 info = mallinfo2();
+    return info.uordblks + info.hblkhd;
+  };
+  setup one;
+  const auto fill = [&one](char letter) {
+    std::vector<rag::chunked_document> documents;
+    for (int i = 0; i < 50; ++i) {
+      const rag::document source =
+          page("d" + std::to_string(i), std::string(20000, letter), {"staff"});
+      documents.push_back({source, whole(source)});
+    }
+    one.add(std::move(documents));
+  };
+  const auto erase_all = [&one] {
+    for (int i = 0; i < 50; ++i) one.store.erase("d" + std::to_string(i));
+  };
+  fill('a');
+  erase_all();
+  one.store.purge();
+  const std::size_t empty = heap();
+  fill('b');
+  CHECK(heap() > empty + 900000);
+  erase_all();
+  one.store.purge();
+  CHECK(heap() < empty + 100000);
+  fill('c');
+  {
+    const rag::snapshot held = one.store.snapshot();
+    erase_all();
+    one.store.purge();
+    CHECK(held.count(one.ana()) == 0);  // held, and read by nobody any more
+    CHECK(heap() > empty + 900000);
+  }
+  one.store.purge();
+  CHECK(heap() < empty + 100000);
+}
+
+#endif

@@ -644,3 +644,31 @@ TEST_CASE("article: PAY-042 brings E42 to the top whatever else the question say
   CHECK(order_of(search("currency checkout account enabled (pay-042)"))[0] == e42);
   for (const rag::lexical_hit& hit : search("PAY-0421")) CHECK(hit.exact == 0);  // found by 'pay'
 }
+
+TEST_CASE("bm25: with count_repeats a word of the question counts as often as it stands there") {
+  const std::vector<strings> chunks{{"error", "error", "log"}, {"error", "handling"}, {"handling"}};
+  rag::term_index_builder once, each_time({.count_repeats = true});
+  for (const strings& chunk : chunks) {
+    once.add(chunk);
+    each_time.add(chunk);
+  }
+  const rag::term_index first = once.build();
+  const rag::term_index second = each_time.build();
+  const rag::row_set all = rag::row_set::all(3);
+  const auto score = [&](const rag::term_index& index, const strings& terms, std::uint32_t row) {
+    return index.explain(row, terms, all).score;
+  };
+  const strings repeated = rag::question_terms("Error, error: handling", {}, true);
+  CHECK(repeated == strings{"error", "error", "handling"});
+  CHECK(rag::question_terms("Error, error: handling") == strings{"error", "handling"});
+  for (std::uint32_t row = 0; row < 3; ++row) {
+    CHECK(score(first, repeated, row) == score(first, {"error", "handling"}, row));
+    CHECK(score(second, repeated, row) ==
+          2 * score(first, {"error"}, row) + score(first, {"handling"}, row));
+  }
+  for (const rag::lexical_hit& hit : second.search(repeated, 3, all, all)) {
+    CHECK(hit.score() == score(second, repeated, hit.row));
+  }
+  CHECK(second.explain(0, repeated, all).terms[0].times == 2);
+  CHECK(first.explain(0, repeated, all).terms[0].times == 1);
+}

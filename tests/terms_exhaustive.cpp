@@ -98,7 +98,8 @@ TEST_CASE("pruned: the lists of exhaustive scoring for any data, filter, k and s
   for (std::size_t round = 0; round < 18; ++round) {
     const std::size_t rows = round % 3 == 0 ? 9000 + random.below(9000) : random.below(6000);
     const rag::bm25_options options{.k1 = static_cast<double>(random.below(4)) * 0.6,
-                                    .b = static_cast<double>(random.below(5)) * 0.25};
+                                    .b = static_cast<double>(random.below(5)) * 0.25,
+                                    .count_repeats = random.below(2) == 0};
     const rag::term_index index = random_index(random, round % 6, rows, vocabulary, options);
     for (const std::size_t share : {1000U, 500U, 100U, 10U, 1U}) {
       const rag::row_set among = random_rows(random, rows, share, 1000);
@@ -205,9 +206,10 @@ TEST_CASE("pruned: segments with one bar give the list of one index") {
   for (std::size_t round = 0; round < 12; ++round) {
     const std::size_t rows = 500 + random.below(6000);
     const std::size_t count = 1 + random.below(10);
-    std::vector<rag::term_index_builder> builders(count);
+    const rag::bm25_options options{.count_repeats = round % 2 == 0};
+    std::vector<rag::term_index_builder> builders(count, rag::term_index_builder(options));
     std::vector<std::vector<std::uint32_t>> rows_of(count);
-    rag::term_index_builder whole;
+    rag::term_index_builder whole(options);
     for (std::uint32_t row = 0; row < rows; ++row) {
       const strings chunk = random_chunk(random, round % 6, row, rows, vocabulary);
       const std::size_t part = random.below(1 + random.below(count));
@@ -217,28 +219,35 @@ TEST_CASE("pruned: segments with one bar give the list of one index") {
     }
     const rag::term_index index = whole.build();
     std::vector<rag::term_index> parts;
-    for (auto& each : builders) parts.push_back(each.build());
+    std::vector<rag::row_set> here;
+    for (auto& each : builders) {
+      parts.push_back(each.build());
+      here.emplace_back();
+    }
     const rag::row_set all = rag::row_set::all(rows);
     for (int i = 0; i < 8; ++i) {
+      const rag::row_set among = random_rows(random, rows, i % 3 == 0 ? 1000 : 300, 1000);
+      for (std::size_t part = 0; part < count; ++part) {
+        here[part] = rag::row_set(parts[part].size());
+        for (std::uint32_t row = 0; row < rows_of[part].size(); ++row) {
+          if (among.contains(rows_of[part][row])) here[part].insert(row);
+        }
+      }
       const strings question = random_question(random, vocabulary);
       const rag::term_statistics counted = index.statistics(question, all);
       for (const std::size_t k : {std::size_t{1}, std::size_t{10}, std::size_t{100}}) {
-        std::vector<rag::lexical_hit> found;
-        std::uint64_t at_least = 0;
+        std::vector<rag::term_index::index_part> searched;
+        std::vector<std::uint32_t> number;  // in the one index
         for (std::size_t part = 0; part < count; ++part) {
-          const rag::row_set here = rag::row_set::all(parts[part].size());
-          for (rag::lexical_hit hit : parts[part].best(question, k, counted, here, at_least)) {
-            CHECK(hit.units >= at_least);
-            hit.row = rows_of[part][hit.row];
-            found.push_back(hit);
-          }
-          std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) {
-            return a.units != b.units ? a.units > b.units : a.row < b.row;
-          });
-          if (found.size() >= k) found.resize(k);
-          if (found.size() == k) at_least = found.back().units;
+          searched.push_back(
+              {&parts[part], &here[part], static_cast<std::uint32_t>(number.size())});
+          number.insert(number.end(), rows_of[part].begin(), rows_of[part].end());
         }
-        CHECK(found == exhaustive(index, question, k, counted, all));
+        auto found = rag::term_index::best_of(
+            searched, question, k, counted,
+            [&number](std::uint32_t a, std::uint32_t b) { return number[a] < number[b]; });
+        for (rag::lexical_hit& hit : found) hit.row = number[hit.row];
+        CHECK(found == exhaustive(index, question, k, counted, among));
       }
     }
   }

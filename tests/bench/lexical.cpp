@@ -114,7 +114,7 @@ struct arguments {
 
 /// One index or several, with the statistics of all rows.
 struct collection {
-  std::vector<rag::term_index> parts;  // the largest first
+  std::vector<rag::term_index> parts;
   std::vector<rag::row_set> among;
 
   [[nodiscard]] rag::term_statistics count(const strings& terms) const {
@@ -131,18 +131,13 @@ struct collection {
 
   [[nodiscard]] std::vector<rag::lexical_hit> search(const strings& terms, std::size_t k,
                                                      const rag::term_statistics& counted) const {
-    std::vector<rag::lexical_hit> hits;
-    std::uint64_t at_least = 0;
+    std::vector<rag::term_index::index_part> searched;
+    std::uint32_t first = 0;
     for (std::size_t i = 0; i < parts.size(); ++i) {
-      auto own = parts[i].best(terms, k, counted, among[i], at_least);
-      if (parts.size() == 1) return own;
-      hits.insert(hits.end(), own.begin(), own.end());
-      std::sort(hits.begin(), hits.end(),
-                [](const auto& a, const auto& b) { return a.units > b.units; });
-      if (hits.size() > k) hits.resize(k);
-      if (hits.size() == k) at_least = hits.back().units;
+      searched.push_back({&parts[i], &among[i], first});
+      first += static_cast<std::uint32_t>(parts[i].size());
     }
-    return hits;
+    return rag::term_index::best_of(searched, terms, k, counted, std::less<>());
   }
 };
 
