@@ -2594,10 +2594,26 @@ namespace detail {
     }                                                                                            \
   }
 
+// Is any number of two vectors at least that of `bars` at its place? Comes to be `reaches`, not 0.
+#if defined(__GNUC__)
+#define RAG_RETRIEVE_DETAIL_REACHES(vector, low, high, bars)                          \
+  std::uint64_t words[sizeof(vector) / 8], reaches = 0;                               \
+  const auto compared = ((low) >= RAG_RETRIEVE_DETAIL_LOAD(vector, bars)) |           \
+                        ((high) >= RAG_RETRIEVE_DETAIL_LOAD(vector, (bars) + width)); \
+  std::memcpy(words, &compared, sizeof compared);                                     \
+  for (const std::uint64_t word : words) reaches |= word;
+#else
+#define RAG_RETRIEVE_DETAIL_REACHES(vector, low, high, bars) \
+  std::uint64_t reaches = 0;                                 \
+  for (std::size_t i = 0; i < width; ++i)                    \
+    reaches |= std::uint64_t{(low).at[i] >= (bars)[i] || (high).at[i] >= (bars)[width + i]};
+#endif
+
 // `packed` holds number i of 2 * width questions side by side, for each i. A number of a row meets
-// all of them at once, and no sum runs across a vector. Says whether any score reaches its bar.
+// all of them at once, and no sum runs across a vector. Says which rows, a bit each from the
+// lowest, have a score that reaches its bar.
 #define RAG_RETRIEVE_DETAIL_TILE(name, target, vector)                                             \
-  target RAG_RETRIEVE_DETAIL_APART inline bool name(                                               \
+  target RAG_RETRIEVE_DETAIL_APART inline unsigned name(                                           \
       const float* packed, std::size_t dimension, const float* rows, const std::uint32_t* numbers, \
       const float* bars, float* scores) {                                                          \
     constexpr std::size_t width = sizeof(vector) / sizeof(float);                                  \
@@ -2618,10 +2634,12 @@ namespace detail {
     vector* out = reinterpret_cast<vector*>(scores);                                               \
     out[0] = a0, out[1] = a1, out[2] = b0, out[3] = b1, out[4] = c0, out[5] = c1;                  \
     out[6] = d0, out[7] = d1, out[8] = e0, out[9] = e1, out[10] = f0, out[11] = f1;                \
-    int reached = 0;                                                                               \
-    for (std::size_t row = 0; row < 12 * width; row += 2 * width)                                  \
-      for (std::size_t i = 0; i < 2 * width; ++i) reached |= scores[row + i] >= bars[i];           \
-    return reached != 0;                                                                           \
+    unsigned reached = 0;                                                                          \
+    for (unsigned row = 0; row < 6; ++row) {                                                       \
+      RAG_RETRIEVE_DETAIL_REACHES(vector, out[2 * row], out[2 * row + 1], bars)                    \
+      if (reaches != 0) reached |= 1U << row;                                                      \
+    }                                                                                              \
+    return reached;                                                                                \
   }
 
 namespace detail {
@@ -2648,25 +2666,25 @@ struct floats_4 {
 /// words a run in order of the dimension, then the same as bytes in the order that codes_avx2
 /// wants. A sum of 16 products of 15 and 127 fits into 16 bits.
 RAG_RETRIEVE_DETAIL_APART inline void codes_plain(const std::int16_t* digits, std::size_t runs,
-                                                  const std::uint8_t* rows,
+                                                  const std::uint16_t* rows,
                                                   const std::uint32_t* numbers, std::size_t count,
                                                   std::int32_t* sums) {
   const std::size_t ahead = 4 + 16 / runs * 4;
   for (std::size_t at = 0; at < count; ++at) {
-    const std::uint8_t* row = rows + std::size_t{numbers[at]} * runs * 64;
+    const std::uint16_t* row = rows + std::size_t{numbers[at]} * runs * 32;
     const std::uint32_t later = numbers[at + ahead < count ? at + ahead : at];
-    const std::uint8_t* next = rows + std::size_t{later} * runs * 64;
+    const std::uint16_t* next = rows + std::size_t{later} * runs * 32;
     std::int32_t sum = 0;
 #if defined(__GNUC__)
     RAG_RETRIEVE_DETAIL_VECTOR(shorts, std::int16_t, 16);
     RAG_RETRIEVE_DETAIL_VECTOR(ints, std::int32_t, 16);
     ints total{};
-    for (std::size_t run = 0; run < runs; ++run, row += 64) {
-      RAG_RETRIEVE_DETAIL_PREFETCH(next + run * 64);
+    for (std::size_t run = 0; run < runs; ++run, row += 32) {
+      RAG_RETRIEVE_DETAIL_PREFETCH(next + run * 32);
       shorts part{};
       for (std::size_t i = 0; i < 32; i += 8) {
         const std::int16_t* q = digits + 128 * run + i;
-        const shorts word = RAG_RETRIEVE_DETAIL_LOAD(shorts, row + 2 * i);
+        const shorts word = RAG_RETRIEVE_DETAIL_LOAD(shorts, row + i);
         part += (word & 15) * RAG_RETRIEVE_DETAIL_LOAD(shorts, q) +
                 ((word >> 4) & 15) * RAG_RETRIEVE_DETAIL_LOAD(shorts, q + 32) +
                 ((word >> 8) & 15) * RAG_RETRIEVE_DETAIL_LOAD(shorts, q + 64) +
@@ -2678,10 +2696,8 @@ RAG_RETRIEVE_DETAIL_APART inline void codes_plain(const std::int16_t* digits, st
     sum = (total[0] + total[1]) + (total[2] + total[3]);
 #else
     static_cast<void>(next);
-    for (std::size_t i = 0; i < 128 * runs; ++i) {
-      const std::size_t byte = i / 128 * 64 + i % 32 * 2 + i / 64 % 2;
-      sum += ((row[byte] >> (i / 32 % 2 * 4)) & 15) * digits[i];
-    }
+    for (std::size_t i = 0; i < 128 * runs; ++i)
+      sum += (row[i / 128 * 32 + i % 32] >> (i / 32 % 4 * 4) & 15) * digits[i];
 #endif
     sums[at] = sum;
   }
@@ -2690,12 +2706,14 @@ RAG_RETRIEVE_DETAIL_APART inline void codes_plain(const std::int16_t* digits, st
 RAG_RETRIEVE_DETAIL_DOTS(dots_plain, , floats_4)
 RAG_RETRIEVE_DETAIL_TILE(tile_plain, , floats_4)
 
-/// The loops for one kind of processor, and how many questions a tile takes.
+/// The loops for one kind of processor, how many questions a tile takes, and about how many rows of
+/// floats take as long as one of codes.
 struct kernel_set {
   decltype(&dots_plain) dots;
   decltype(&tile_plain) tile;
   decltype(&codes_plain) codes;
   std::size_t questions;
+  double codes_cost;
 };
 
 // MinGW's g++ does not align the stack for wide vectors, so it has the plain loops.
@@ -2709,39 +2727,53 @@ RAG_RETRIEVE_DETAIL_DOTS(dots_avx512, RAG_RETRIEVE_DETAIL_AVX512, floats_16)
 RAG_RETRIEVE_DETAIL_TILE(tile_avx2, RAG_RETRIEVE_DETAIL_AVX2, floats_8)
 RAG_RETRIEVE_DETAIL_TILE(tile_avx512, RAG_RETRIEVE_DETAIL_AVX512, floats_16)
 
+/// Adds the products of 64 codes of a row with their digits to a sum.
+#define RAG_RETRIEVE_DETAIL_CODES(sum, row)                                                     \
+  {                                                                                             \
+    const bytes pair = RAG_RETRIEVE_DETAIL_LOAD(bytes, (row) + 32 * run + half / 2);            \
+    const bytes upper = reinterpret_cast<bytes>(reinterpret_cast<shorts>(pair) >> 4) & 15;      \
+    sum += __builtin_ia32_pmaddubsw256(pair & 15, q0) + __builtin_ia32_pmaddubsw256(upper, q1); \
+  }
+
 /// pmaddubsw multiplies 32 bytes and adds them in pairs into 16 bits, which hold eight such pairs.
 RAG_RETRIEVE_DETAIL_AVX2 RAG_RETRIEVE_DETAIL_APART inline void codes_avx2(
-    const std::int16_t* digits, std::size_t runs, const std::uint8_t* rows,
+    const std::int16_t* digits, std::size_t runs, const std::uint16_t* rows,
     const std::uint32_t* numbers, std::size_t count, std::int32_t* sums) {
   RAG_RETRIEVE_DETAIL_VECTOR(bytes, char, 32);
   RAG_RETRIEVE_DETAIL_VECTOR(shorts, std::int16_t, 32);
   RAG_RETRIEVE_DETAIL_VECTOR(ints, std::int32_t, 32);
   RAG_RETRIEVE_DETAIL_VECTOR(ints_4, std::int32_t, 16);
   const auto* ordered = reinterpret_cast<const char*>(digits + 128 * runs);
-  const std::size_t ahead = 4 + 16 / runs * 4;
+  const std::size_t ahead = 4 + 32 / runs * 4;
   const shorts one = shorts{} + 1;
-  for (std::size_t at = 0; at < count; ++at) {
-    const std::uint8_t* row = rows + std::size_t{numbers[at]} * runs * 64;
-    const std::uint32_t later = numbers[at + ahead < count ? at + ahead : at];
-    const std::uint8_t* next = rows + std::size_t{later} * runs * 64;
-    ints total{};
-    for (std::size_t run = 0; run < runs;) {
-      shorts low{}, high{};
-      for (const std::size_t end = run + 4 < runs ? run + 4 : runs; run < end; ++run) {
-        RAG_RETRIEVE_DETAIL_PREFETCH(next + run * 64);
-        for (std::size_t half = 0; half < 64; half += 32) {
-          const bytes pair = RAG_RETRIEVE_DETAIL_LOAD(bytes, row + 64 * run + half);
-          const bytes upper = reinterpret_cast<bytes>(reinterpret_cast<shorts>(pair) >> 4) & 15;
-          const char* q = ordered + 128 * run + half;
-          low += __builtin_ia32_pmaddubsw256(pair & 15, RAG_RETRIEVE_DETAIL_LOAD(bytes, q));
-          high += __builtin_ia32_pmaddubsw256(upper, RAG_RETRIEVE_DETAIL_LOAD(bytes, q + 64));
-        }
-      }
-      total += __builtin_ia32_pmaddwd256(low, one) + __builtin_ia32_pmaddwd256(high, one);
+  for (std::size_t first = 0; first < count; first += 4) {
+    const std::uint16_t *row[4], *next[4];
+    for (std::size_t j = 0; j < 4; ++j) {
+      const std::size_t at = first + j < count ? first + j : count - 1;
+      row[j] = rows + std::size_t{numbers[at]} * runs * 32;
+      next[j] = rows + std::size_t{numbers[at + ahead < count ? at + ahead : at]} * runs * 32;
     }
-    const ints_4 sum = RAG_RETRIEVE_DETAIL_LOAD(ints_4, &total) +
-                       RAG_RETRIEVE_DETAIL_LOAD(ints_4, reinterpret_cast<const char*>(&total) + 16);
-    sums[at] = (sum[0] + sum[1]) + (sum[2] + sum[3]);
+    ints a{}, b{}, c{}, d{};
+    for (std::size_t run = 0; run < runs; ++run) {
+      for (std::size_t j = 0; j < 4; ++j) RAG_RETRIEVE_DETAIL_PREFETCH(next[j] + run * 32);
+      shorts a_run{}, b_run{}, c_run{}, d_run{};
+      for (std::size_t half = 0; half < 64; half += 32) {
+        const bytes q0 = RAG_RETRIEVE_DETAIL_LOAD(bytes, ordered + 128 * run + half);
+        const bytes q1 = RAG_RETRIEVE_DETAIL_LOAD(bytes, ordered + 128 * run + half + 64);
+        RAG_RETRIEVE_DETAIL_CODES(a_run, row[0])
+        RAG_RETRIEVE_DETAIL_CODES(b_run, row[1])
+        RAG_RETRIEVE_DETAIL_CODES(c_run, row[2])
+        RAG_RETRIEVE_DETAIL_CODES(d_run, row[3])
+      }
+      a += __builtin_ia32_pmaddwd256(a_run, one), b += __builtin_ia32_pmaddwd256(b_run, one);
+      c += __builtin_ia32_pmaddwd256(c_run, one), d += __builtin_ia32_pmaddwd256(d_run, one);
+    }
+    // phaddd adds neighbours: twice over, a half holds one number of each row.
+    const ints all =
+        __builtin_ia32_phaddd256(__builtin_ia32_phaddd256(a, b), __builtin_ia32_phaddd256(c, d));
+    const ints_4 four = RAG_RETRIEVE_DETAIL_LOAD(ints_4, &all) +
+                        RAG_RETRIEVE_DETAIL_LOAD(ints_4, reinterpret_cast<const char*>(&all) + 16);
+    for (std::size_t j = 0; j < 4 && first + j < count; ++j) sums[first + j] = four[j];
   }
 }
 
@@ -2762,14 +2794,14 @@ RAG_RETRIEVE_DETAIL_AVX2 RAG_RETRIEVE_DETAIL_APART inline void codes_avx2(
 
 /// The loops of a level; only such as processor_level() allows may be run.
 [[nodiscard]] inline kernel_set kernels_of(int level) {
-  if (level == 2) return {&dots_avx512, &tile_avx512, &codes_avx2, 32};
-  if (level == 1) return {&dots_avx2, &tile_avx2, &codes_avx2, 16};
-  return {&dots_plain, &tile_plain, &codes_plain, 8};
+  if (level == 2) return {&dots_avx512, &tile_avx512, &codes_avx2, 32, 0.3};
+  if (level == 1) return {&dots_avx2, &tile_avx2, &codes_avx2, 16, 0.3};
+  return {&dots_plain, &tile_plain, &codes_plain, 8, 0.7};
 }
 #else
 [[nodiscard]] inline int processor_level() { return 0; }
 [[nodiscard]] inline kernel_set kernels_of(int) {
-  return {&dots_plain, &tile_plain, &codes_plain, 8};
+  return {&dots_plain, &tile_plain, &codes_plain, 8, 0.7};
 }
 #endif
 
@@ -8021,10 +8053,10 @@ class batch_scan {
  public:
   /// best     of each question
   /// nearly   the tiles' own scores will do, as for k-means
-  batch_scan(const vector_block& block, question_list questions, place_names names,
+  batch_scan(const vector_block& block, std::span<const float_list> questions, place_names names,
              std::span<best_hits> best, bool nearly = false)
       : block_(block), questions_(questions), names_(names), best_(best), nearly_(nearly) {
-    for (const std::vector<float>& question : questions)
+    for (const float_list question : questions)
       lengths_.push_back(nearly ? 0 : std::sqrt(dot_in_double(question, question)));
   }
 
@@ -8051,7 +8083,7 @@ class batch_scan {
     const std::size_t lanes = block_.with->questions;
     packed_.assign((asked.size() + lanes - 1) / lanes * lanes * block_.dimension, 0);
     for (std::size_t at = 0; at < asked.size(); ++at) {
-      const std::vector<float>& question = questions_[asked[at]];
+      const float_list question = questions_[asked[at]];
       float* lane = &packed_[at / lanes * lanes * block_.dimension + at % lanes];
       for (std::size_t i = 0; i < block_.dimension; ++i) lane[i * lanes] = question[i];
     }
@@ -8082,13 +8114,14 @@ class batch_scan {
     for (std::size_t at = 0; at < places.size(); at += 6) {
       std::array<std::uint32_t, 6> six;  // the last one again where there are fewer
       for (std::size_t i = 0; i < 6; ++i) six[i] = places[(std::min)(at + i, places.size() - 1)];
-      if (!block_.with->tile(packed, block_.dimension, block_.values, six.data(), bars_.data(),
-                             scores_.data()))
-        continue;
-      for (std::size_t i = 0; i < (std::min)(places.size() - at, std::size_t{6}) * lanes; ++i) {
-        const std::size_t lane = i % lanes;
-        if (lane < group.size() && scores_[i] >= bars_[lane])
-          reached(lane, group, six[i / lanes], scores_[i]);
+      const unsigned reach = block_.with->tile(packed, block_.dimension, block_.values, six.data(),
+                                               bars_.data(), scores_.data());
+      for (std::size_t i = 0; i < (std::min)(places.size() - at, std::size_t{6}); ++i) {
+        if ((reach >> i & 1) == 0) continue;
+        for (std::size_t lane = 0; lane < group.size(); ++lane) {
+          if (scores_[i * lanes + lane] >= bars_[lane])
+            reached(lane, group, six[i], scores_[i * lanes + lane]);
+        }
       }
     }
     for (std::size_t lane = 0; lane < group.size() && !nearly_; ++lane) {
@@ -8104,7 +8137,7 @@ class batch_scan {
   }
 
   const vector_block& block_;
-  question_list questions_;
+  std::span<const float_list> questions_;
   place_names names_;
   std::span<best_hits> best_;
   bool nearly_;
@@ -8130,6 +8163,8 @@ class batch_scan {
 struct checked_questions {
   std::vector<std::vector<float>> wanted = {};
   std::vector<std::uint32_t> asked = {};
+
+  [[nodiscard]] std::vector<float_list> views() const { return {wanted.begin(), wanted.end()}; }
 };
 [[nodiscard]] inline result<checked_questions> check_questions(const std::string& index,
                                                                question_list questions,
@@ -8167,8 +8202,8 @@ struct checked_questions {
 // up. The same holds of z8.
 //
 // So a row with U below the k-th best score so far cannot enter the hits, and any other is scored
-// by dots: the hits are those of the float scan, bit for bit. A test makes R too small and sees it
-// fail.
+// by dots: the hits are those of the float scan, bit for bit. Tests make R, E and M a little too
+// small and see it fail.
 
 /// At least `value`, as float.
 [[nodiscard]] inline float float_above(double value) {
@@ -8178,14 +8213,13 @@ struct checked_questions {
              : rounded;
 }
 
-/// Where the code of dimension i stands: in which byte of a row, upper or lower half.
-[[nodiscard]] inline std::size_t code_byte(std::size_t i) {
-  return i / 128 * 64 + i % 32 * 2 + i / 64 % 2;
-}
-[[nodiscard]] inline int code_shift(std::size_t i) { return i / 32 % 2 == 0 ? 0 : 4; }
-/// Where its digit stands among the bytes that follow the words of a question.
+/// Where the code of dimension i stands: in which word of a row, from which bit on.
+[[nodiscard]] inline std::size_t code_word(std::size_t i) { return i / 128 * 32 + i % 32; }
+[[nodiscard]] inline int code_shift(std::size_t i) { return static_cast<int>(i / 32 % 4) * 4; }
+/// Where its digit stands among the bytes that follow the words of a question: first those of the
+/// codes in the lower halves of the bytes, then the others, for each run.
 [[nodiscard]] inline std::size_t digit_place(std::size_t i) {
-  return code_byte(i) + i / 128 * 64 + (code_shift(i) == 0 ? 0 : 64);
+  return i / 128 * 128 + i / 32 % 2 * 64 + i % 32 * 2 + i / 64 % 2;
 }
 
 /// A question in digits, and what its bounds have in common.
@@ -8208,16 +8242,18 @@ class row_bounds {
   /// looseness   times the errors; a wrong one is for the test that sees it
   row_bounds(const vector_block& block, std::size_t count, double looseness = 1)
       : runs_((block.dimension + 127) / 128), rows_(count), looseness_(looseness) {
-    for (auto& plane : planes_) plane.resize(count * runs_ * 64);
+    for (auto& plane : planes_) plane.resize(count * runs_ * 32);
     find_widths(block);
     for (std::size_t at = 0; at < count; ++at) encode(at, block[at]);
   }
 
   [[nodiscard]] std::size_t count() const { return rows_.size(); }
   [[nodiscard]] float step(std::uint32_t place) const { return rows_[place].step; }
-  /// Sums of digits times codes of the upper (0) or lower (1) plane.
+  /// Sums of digits times codes of the upper (0) or lower (1) plane. What bound() wants next is
+  /// fetched meanwhile.
   void add_up(const kernel_set& with, const coded_question& asked, std::size_t plane,
               number_list places, std::int32_t* sums) const {
+    for (const std::uint32_t place : places) RAG_RETRIEVE_DETAIL_PREFETCH(&rows_[place]);
     with.codes(asked.digits.data(), runs_, planes_[plane].data(), places.data(), places.size(),
                sums);
   }
@@ -8323,9 +8359,9 @@ class row_bounds {
       const int code = (std::clamp)(static_cast<int>(wide[i] * per + 128), 0, 255);
       const std::array<double, 2> centred{(code >> 4) - 7.5, code - 127.5};
       for (std::size_t plane = 0; plane < 2; ++plane) {
-        std::uint8_t& byte = planes_[plane][at * runs_ * 64 + code_byte(i)];
-        byte =
-            static_cast<std::uint8_t>(byte | (plane == 0 ? code >> 4 : code & 15) << code_shift(i));
+        std::uint16_t& word = planes_[plane][at * runs_ * 32 + code_word(i)];
+        const int half = plane == 0 ? code >> 4 : code & 15;
+        word = static_cast<std::uint16_t>(word | half << code_shift(i));
         const double z = (plane == 0 ? 16 : 1) * step * width_[i] * centred[plane];
         codes += z * z;
         errors[plane] += (offs[i] - z) * (offs[i] - z);
@@ -8343,7 +8379,7 @@ class row_bounds {
 
   std::size_t runs_ = 0;  // of 64 bytes, in each plane of a row
   std::vector<row_code> rows_;
-  std::array<line_vector<std::uint8_t>, 2> planes_;
+  std::array<line_vector<std::uint16_t>, 2> planes_;
   double looseness_ = 1;
   std::vector<float> mean_;
   std::vector<double> width_;
@@ -8352,8 +8388,8 @@ class row_bounds {
 };
 
 /// One question among rows that have bounds. Where they do not pay, as among rows that hardly
-/// differ, it notices that most rows were scored after all, and reads the next fifteen times as
-/// many without looking at bounds.
+/// differ, it notices after a few that these took as long as their floats would, and reads the next
+/// rows without looking at bounds: 32 times as many, then 64 times, and so on.
 class bounded_search {
  public:
   bounded_search(const row_bounds& bounds, const vector_block& block, float_list question,
@@ -8368,20 +8404,14 @@ class bounded_search {
   void run(std::size_t k, const place_list& places) {
     if (!asked_.usable) return block_.scan(question_, places, names_, best_);
     raise_bar(k, places);
-    std::array<std::int32_t, places_at_once> sums;
     in_blocks(places, places_at_once, [&](number_list some) {
-      if (unbounded_ > 0) {
-        unbounded_ -= (std::min)(unbounded_, some.size());
-        return block_.offer(question_, some, names_, best_);
-      }
-      bounds_.add_up(*block_.with, asked_, 0, some, sums.data());
-      const float bar = best_.bar();
-      for (std::size_t i = 0; i < some.size(); ++i) {
-        if (bounds_.bound(asked_, some[i], sums[i]) < bar) continue;
-        if (names_.allows(some[i])) waiting_.push_back({some[i], sums[i]});
-      }
-      seen_ += some.size();
-      if (waiting_.size() >= 2048) settle();
+      const bool fresh = unbounded_ == 0 && seen_ == 0;  // a few tell whether it pays
+      const std::size_t few = fresh ? (std::min)(some.size(), std::size_t{256}) : 0;
+      if (few > 0) compare(some.first(few));
+      some = some.subspan(few);
+      if (unbounded_ == 0) return compare(some);
+      unbounded_ -= (std::min)(unbounded_, some.size());
+      block_.offer(question_, some, names_, best_);
     });
     settle();
   }
@@ -8396,7 +8426,7 @@ class bounded_search {
   /// Scores the best k of some rows by their codes, so that the bar is high from the start.
   void raise_bar(std::size_t k, const place_list& places) {
     const std::size_t count =
-        (std::min)((std::max)(std::size_t{1024}, places.count / 512), places.count / 8);
+        (std::min)((std::max)(std::size_t{1024}, places.count / 512), places.count / 32);
     std::vector<std::uint32_t> some;
     for (std::size_t i = 0; i < count; ++i) {
       const std::uint32_t place = places[i * places.count / count];
@@ -8418,33 +8448,61 @@ class bounded_search {
     best_.raise_bar(first.bar());
   }
 
-  /// Looks at the lower plane of what waits, then at the floats, the highest bound first, until no
-  /// other reaches the bar.
+  /// Puts aside what the upper plane does not rule out; looks at it at once if it is most.
+  void compare(number_list some) {
+    std::array<std::int32_t, places_at_once> sums;
+    bounds_.add_up(*block_.with, asked_, 0, some, sums.data());
+    const float bar = best_.bar();
+    for (std::size_t i = 0; i < some.size(); ++i) {
+      if (bounds_.bound(asked_, some[i], sums[i]) < bar) continue;
+      if (names_.allows(some[i])) waiting_.push_back({some[i], sums[i]});
+    }
+    seen_ += some.size();
+    if (waiting_.size() >= 2048 || 4 * waiting_.size() > seen_) settle();
+  }
+
+  /// Looks at the lower plane of what waits, then at the floats.
   void settle() {
-    std::erase_if(waiting_, [&](const candidate& each) {
-      return bounds_.bound(asked_, each.place, each.high) < best_.bar();
-    });
+    const auto drop = [&] {
+      std::erase_if(waiting_, [&](const candidate& each) { return each.bound < best_.bar(); });
+    };
     std::vector<std::uint32_t> places;
+    for (candidate& each : waiting_) each.bound = bounds_.bound(asked_, each.place, each.high);
+    drop();
     for (const candidate& each : waiting_) places.push_back(each.place);
     std::vector<std::int32_t> lows(places.size());
     bounds_.add_up(*block_.with, asked_, 1, places, lows.data());
-    for (std::size_t i = 0; i < waiting_.size(); ++i) {
-      candidate& each = waiting_[i];
-      each.bound = bounds_.bound(asked_, each.place, each.high, lows[i]);
+    for (std::size_t i = 0; i < waiting_.size(); ++i)
+      waiting_[i].bound = bounds_.bound(asked_, places[i], waiting_[i].high, lows[i]);
+    drop();
+    const auto seen = static_cast<double>(seen_);
+    const double codes = (seen + static_cast<double>(places.size())) * block_.with->codes_cost;
+    if (codes + static_cast<double>(score_waiting()) > 0.9 * seen) {
+      unbounded_ = patience_ * seen_;
+      patience_ *= 2;
     }
-    std::erase_if(waiting_, [&](const candidate& each) { return each.bound < best_.bar(); });
-    std::sort(waiting_.begin(), waiting_.end(),
-              [](const candidate& a, const candidate& b) { return a.bound > b.bound; });
+    waiting_.clear();
+    seen_ = 0;
+  }
+
+  /// Scores the highest bound first, until no other reaches the bar; all as they come if they are
+  /// many. Returns how many.
+  [[nodiscard]] std::size_t score_waiting() {
+    const bool unordered = waiting_.size() * 4 > seen_;
+    const std::size_t at_once = unordered ? places_at_once : 16;
+    if (!unordered) {
+      std::sort(waiting_.begin(), waiting_.end(),
+                [](const candidate& a, const candidate& b) { return a.bound > b.bound; });
+    }
+    std::vector<std::uint32_t> places;
     std::size_t scored = 0;
-    while (scored < waiting_.size() && !(waiting_[scored].bound < best_.bar())) {
+    while (scored < waiting_.size() && (unordered || !(waiting_[scored].bound < best_.bar()))) {
       places.clear();
-      for (; scored < waiting_.size() && places.size() < 16; ++scored)
+      for (; scored < waiting_.size() && places.size() < at_once; ++scored)
         places.push_back(waiting_[scored].place);
       block_.offer(question_, places, {names_.rows, nullptr}, best_);
     }
-    if (scored * 3 > seen_) unbounded_ = 15 * seen_;
-    waiting_.clear();
-    seen_ = 0;
+    return scored;
   }
 
   const row_bounds& bounds_;
@@ -8456,6 +8514,7 @@ class bounded_search {
   std::vector<candidate> waiting_ = {};  // their upper plane did not rule them out
   std::size_t seen_ = 0;                 // rows since anything was settled
   std::size_t unbounded_ = 0;            // rows to read as floats
+  std::size_t patience_ = 32;            // how many for each that was looked at in vain
 };
 
 }  // namespace detail
@@ -8556,12 +8615,14 @@ class flat_index {
   /// same bit for bit. Takes a quarter of the vectors' memory once more. Rows that are added later
   /// have no copy; large k, few allowed rows and questions in large batches do without it.
   ///
-  /// from   fewer rows, or less than 64 dimensions, get none, since it would not pay; 0: always
+  /// from   fewer rows, or less than 64 dimensions, get none, since it would not pay, and searches
+  ///        among less than a quarter as many do without; 0: always
   /// cost   O(numbers), some 50 searches; a search is then 3 to 6 times as fast (see bench/)
   void set_bounds(vector_bounds wanted, std::size_t from = 16384) {
     const bool pays = count() >= from && (dimension_ >= 64 || from == 0) && dimension_ <= 32768;
     const bool builds = wanted == vector_bounds::on && pays && count() > 0;
     bounds_ = builds ? detail::row_bounds(block(), count()) : detail::row_bounds();
+    bounds_from_ = from / 4;
   }
 
   /// The k rows of `among` that are closest to the question, or all of them that have a vector if
@@ -8599,7 +8660,8 @@ class flat_index {
     const chosen_places chosen = choose(among);
     if (all->asked.size() > 1 && tiles_pay(all->asked.size())) {
       const detail::vector_block rows = block();
-      detail::batch_scan(rows, all->wanted, chosen.names, best).run(all->asked, chosen.places);
+      const auto wanted = all->views();
+      detail::batch_scan(rows, wanted, chosen.names, best).run(all->asked, chosen.places);
     } else {
       for (const std::uint32_t i : all->asked) search_one(all->wanted[i], k, chosen, best[i]);
     }
@@ -8673,7 +8735,7 @@ class flat_index {
                   detail::best_hits& best) const {
     const detail::vector_block rows = block();
     detail::place_list rest = chosen.places;
-    if (bounds_.count() > 0 && k <= chosen.allowed / 50) {
+    if (bounds_.count() > 0 && k <= chosen.allowed / 50 && chosen.allowed >= bounds_from_) {
       detail::place_list bounded = rest;
       bounded.count = (std::min)(bounds_.count(), rest.count);
       if (rest.listed != nullptr) {
@@ -8764,6 +8826,7 @@ class flat_index {
   std::vector<std::uint32_t> places_;  // of row i among the vectors; no_row: it is never found
   std::vector<std::uint32_t> rows_;    // at place i; both empty as long as every row has a vector
   detail::row_bounds bounds_;          // of the first vectors; none unless wanted
+  std::size_t bounds_from_ = 0;        // not for searches among fewer rows
 };
 
 // ---- IVF ----------------------------------------------------------------------------------------
@@ -8874,15 +8937,14 @@ template <class GoesOn>
                               detail::number_list rows, std::span<std::uint32_t> list_of,
                               const GoesOn& goes_on) {
   const vector_block block = centroids.block(index.kernels());
-  std::vector<std::vector<float>> some;
+  std::vector<float_list> some;
   std::vector<std::uint32_t> all;
   for (std::size_t first = 0; first < rows.size(); first += some.size()) {
     const std::size_t count = (std::min)(std::size_t{256}, rows.size() - first);
     some.resize(count);
     all.resize(count);
     for (std::uint32_t i = 0; i < count; ++i) {
-      const std::span<const float> row = index.row(rows[first + i]);
-      some[i].assign(row.begin(), row.end());
+      some[i] = index.row(rows[first + i]);
       all[i] = i;
     }
     std::vector<best_hits> best(count, best_hits(1));
@@ -9071,7 +9133,9 @@ class ivf_index {
   /// Reads `probes` lists, nearest first. A filter gets as many rows to compare as it would have
   /// without: if all that are allowed are no more than that (or than k), they are all compared;
   /// else it reads on until it has compared as many. So a filter neither thins out what is compared
-  /// nor costs more, and there are always min(k, allowed rows with a vector) hits.
+  /// nor costs more than about twice, and there are always min(k, allowed rows with a vector) hits.
+  /// Only where all that are allowed lie far from the question, and are more than it compares, does
+  /// it find less: the nearest lists tell little about them.
   ///
   /// question   dimension() finite numbers
   /// k          at least 1
@@ -9108,7 +9172,8 @@ class ivf_index {
     allowed_rows allowed(*this, among);
     const std::vector<reader> readers = readers_of(*all, k, probes, allowed, results);
     const detail::vector_block rows{&kernels_, values_.data(), dimension(), longest_};
-    detail::batch_scan scan(rows, all->wanted, {row_ids_.data(), nullptr}, best);
+    const auto wanted = all->views();
+    detail::batch_scan scan(rows, wanted, {row_ids_.data(), nullptr}, best);
     std::vector<std::uint32_t> asked;
     for (std::size_t i = 0; i < readers.size(); ++i) {
       asked.push_back(readers[i].question);
@@ -9224,7 +9289,8 @@ class ivf_index {
     std::vector<detail::best_hits> nearest(all.wanted.size(), detail::best_hits(wanted));
     const detail::vector_block centroids = centroids_.block(kernels_);
     const detail::place_list every{lists(), 0, nullptr};
-    if (wanted > 0) detail::batch_scan(centroids, all.wanted, {}, nearest).run(all.asked, every);
+    const auto questions = all.views();
+    if (wanted > 0) detail::batch_scan(centroids, questions, {}, nearest).run(all.asked, every);
     std::vector<reader> readers;
     for (const std::uint32_t i : all.asked) {
       if (choose(nearest[i].take(), i, k, probes, allowed, results[i], readers)) continue;
@@ -9273,10 +9339,11 @@ class ivf_index {
     const std::size_t wanted = options_.sample_per_list;
     const std::size_t sampled = wanted > all / count ? all : count * wanted;
     detail::random_source random(options_.seed);
-    const std::vector<std::uint32_t> sample = detail::draw_rows(present, sampled, random);
+    std::vector<std::uint32_t> sample = detail::draw_rows(present, sampled, random);
     centroids_.values.resize(count * rows.dimension());
     for (std::size_t list = 0; list < count; ++list)
       centroids_.set_direction(list, rows.row(sample[list]));
+    std::sort(sample.begin(), sample.end());  // from here on read in the order of memory
     std::optional<error> stopped;
     std::size_t done = 0;
     const auto goes_on = [&](std::size_t more) {

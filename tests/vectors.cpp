@@ -200,8 +200,8 @@ TEST_CASE("kernels: tiles lie within the error that batches allow for, and repor
       const std::vector<std::uint32_t> numbers{3, 1, 5, 0, 2, 4};
       std::vector<float> scores(6 * lanes);
       std::vector<float> bars(lanes, largest);
-      CHECK_FALSE(with.tile(packed.data(), dimension, rows.data(), numbers.data(), bars.data(),
-                            scores.data()));
+      CHECK(with.tile(packed.data(), dimension, rows.data(), numbers.data(), bars.data(),
+                      scores.data()) == 0);
       for (std::size_t i = 0; i < scores.size(); ++i) {
         std::vector<float> question(dimension);
         for (std::size_t j = 0; j < dimension; ++j) question[j] = packed[j * lanes + i % lanes];
@@ -210,10 +210,16 @@ TEST_CASE("kernels: tiles lie within the error that batches allow for, and repor
             std::abs(static_cast<double>(scores[i]) - detail::dot_in_double(question, row));
         CHECK(error <= static_cast<double>(dimension + 1) * 0x1p-24 * lengths_of(question, row));
       }
-      const auto best = std::max_element(scores.begin(), scores.end());
-      bars[static_cast<std::size_t>(best - scores.begin()) % lanes] = *best;
-      CHECK(with.tile(packed.data(), dimension, rows.data(), numbers.data(), bars.data(),
-                      scores.data()));
+      for (const std::size_t row : {0U, 2U, 5U}) {  // the best of a row, at each of its lanes once
+        const std::size_t lane = (dimension + row) % lanes;
+        std::fill(bars.begin(), bars.end(), largest);
+        bars[lane] = scores[row * lanes + lane];
+        unsigned expected = 0;
+        for (std::size_t other = 0; other < 6; ++other)
+          expected |= scores[other * lanes + lane] >= bars[lane] ? 1U << other : 0U;
+        CHECK(with.tile(packed.data(), dimension, rows.data(), numbers.data(), bars.data(),
+                        scores.data()) == expected);
+      }
     }
   }
 }
@@ -221,9 +227,9 @@ TEST_CASE("kernels: tiles lie within the error that batches allow for, and repor
 TEST_CASE("kernels: sums over codes are exact on every path") {
   random_numbers random{24};
   for (const std::size_t runs : {1U, 2U, 3U, 5U, 8U, 20U}) {
-    std::vector<std::uint8_t> rows(7 * runs * 64);
-    for (auto& byte : rows) byte = static_cast<std::uint8_t>(random.next());
-    if (runs == 3) std::fill(rows.begin(), rows.end(), std::uint8_t{0xFF});
+    std::vector<std::uint16_t> rows(7 * runs * 32);
+    for (auto& word : rows) word = static_cast<std::uint16_t>(random.next());
+    if (runs == 3) std::fill(rows.begin(), rows.end(), std::uint16_t{0xFFFF});
     std::vector<int> by_dimension;
     std::vector<std::int16_t> digits(192 * runs);
     auto* bytes = reinterpret_cast<signed char*>(digits.data() + 128 * runs);
@@ -240,9 +246,8 @@ TEST_CASE("kernels: sums over codes are exact on every path") {
       for (std::size_t at = 0; at < numbers.size(); ++at) {
         int expected = 0;
         for (std::size_t i = 0; i < 128 * runs; ++i) {
-          const std::uint8_t byte =
-              rows[numbers[at] * runs * 64 + i / 128 * 64 + i % 32 * 2 + i / 64 % 2];
-          expected += (i / 32 % 2 == 0 ? byte & 15 : byte >> 4) * by_dimension[i];
+          const int word = rows[numbers[at] * runs * 32 + i / 128 * 32 + i % 32];
+          expected += (word >> (i / 32 % 4 * 4) & 15) * by_dimension[i];
         }
         CHECK(sums[at] == expected);
       }

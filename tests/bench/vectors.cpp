@@ -1,8 +1,9 @@
 // Vector search, measured as ratios inside one run: rounds go through all rows of a table in turn,
 // and each figure is the median over the rounds, so that a busy machine slows all rows alike.
 //
-// usage: vectors [ROWS [DIMENSION [ROUNDS [exact]]]]   (100000 384 9; vectors.sh builds and runs
-// it)
+// usage: vectors [ROWS [DIMENSION [ROUNDS [PART]]]]   (100000 384 9 all; vectors.sh builds and runs
+// it). PART: exact; one (of that, one question alone); flat (data where bounds cannot pay); ivf
+// (speed, training, memory, filters); recall (IVF with three seeds each).
 //
 // Vectors follow from their number alone: 2,000 topics in 48 dimensions, spread into many by a
 // fixed map, with noise, length 1; "hard" topics overlap more. Peers are compared where their
@@ -16,11 +17,17 @@
 #include <cstring>
 #include <ctime>
 #include <functional>
+#include <optional>
 #include <rag_retrieve.hpp>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
+
+#if defined(__GLIBC__)
+#include <malloc.h>
+#endif
 
 #if defined(RAG_RETRIEVE_BENCH_FAISS)
 #include <faiss/IndexFlat.h>
@@ -88,7 +95,8 @@ class table {
   void add(std::string name, std::function<void(std::size_t)> run) {
     rows_.push_back({std::move(name), std::move(run), {}});
   }
-  /// Prints milliseconds, and how often the row `unit` takes as long.
+  /// Prints milliseconds, and how often the row `unit` takes as long, or the fastest of those whose
+  /// names begin so.
   void print(std::size_t rounds, const std::string& unit) {
     for (std::size_t round = 0; round < rounds; ++round) {
       for (entry& each : rows_) {
@@ -98,8 +106,11 @@ class table {
       }
     }
     std::printf("\n%s\n", title_.c_str());
-    const entry* one = &rows_.front();
-    for (const entry& each : rows_) one = each.name == unit ? &each : one;
+    const entry* one = nullptr;
+    for (const entry& each : rows_) {
+      if (!each.name.starts_with(unit)) continue;
+      if (one == nullptr || median(each.times) < median(one->times)) one = &each;
+    }
     for (const entry& each : rows_) {
       std::vector<double> ratios;
       for (std::size_t round = 0; round < rounds; ++round)
@@ -135,15 +146,14 @@ void plain_loop(const std::vector<float>& rows, const std::vector<float>& questi
   sink = scores[0].first;
 }
 
-/// Reads all numbers in four streams, with the widest loops there are: the dot product with ones of
-/// one row as long as a page.
-void read_all(const std::vector<float>& rows) {
-  const std::size_t length = 1024;
+/// Reads all numbers in four streams: the dot product with ones of rows of some length, by the
+/// loops of some level. Which is fastest depends on where the rows lie, so several are tried.
+void read_all(const std::vector<float>& rows, std::size_t length, int level) {
   const std::vector<float> ones(length, 1);
-  const rag::detail::vector_block block{&rag::detail::kernels(), rows.data(), length, 1};
+  const rag::detail::kernel_set with = rag::detail::kernels_of(level);
   rag::detail::in_blocks({rows.size() / length, 0, nullptr}, 1024, [&](auto numbers) {
     std::array<float, 1024> sums;
-    block.with->dots(ones.data(), length, rows.data(), numbers.data(), numbers.size(), sums.data());
+    with.dots(ones.data(), length, rows.data(), numbers.data(), numbers.size(), sums.data());
     sink = sums[0];
   });
 }
@@ -156,7 +166,9 @@ struct setting {
 
 const char* level_name(int level) { return level == 2 ? "AVX-512" : level == 1 ? "AVX2" : "plain"; }
 
-void exact_tables(const setting& size, const std::vector<float>& rows, const vectors& questions) {
+/// more   filters and batches too, not one question alone
+void exact_tables(const setting& size, const std::vector<float>& rows, const vectors& questions,
+                  bool more) {
   const rag::flat_index flat = rag::flat_index::view(rows, size.dimension);
   rag::flat_index bounded = flat;
   const double start = now();
@@ -167,7 +179,12 @@ void exact_tables(const setting& size, const std::vector<float>& rows, const vec
   std::vector<float> copy(rows.size());
 
   table one("one question, k = 10; times faster than reading all numbers");
-  one.add("read", [&](std::size_t) { read_all(rows); });
+  for (const std::size_t length : {384U, 512U, 1024U}) {
+    for (int level = 0; level <= rag::detail::processor_level(); ++level) {
+      one.add("read, rows of " + std::to_string(length) + ", " + level_name(level),
+              [&, length, level](std::size_t) { read_all(rows, length, level); });
+    }
+  }
   one.add("memcpy", [&](std::size_t) {
     std::memcpy(copy.data(), rows.data(), rows.size() * sizeof(float));
     sink = copy[rows.size() / 2];
@@ -216,6 +233,7 @@ void exact_tables(const setting& size, const std::vector<float>& rows, const vec
   std::printf("  left out: FAISS (header not found)\n");
 #endif
   one.print(size.rounds, "read");
+  if (!more) return;
 
   table filters("filters, k = 10; times faster than the float scan of all rows");
   filters.add("all rows",
@@ -235,7 +253,7 @@ void exact_tables(const setting& size, const std::vector<float>& rows, const vec
   }
   filters.print(size.rounds, "all rows");
 
-  for (const std::size_t count : {2U, 8U, 32U, 200U}) {
+  for (const std::size_t count : {2U, 8U, 32U, 1000U}) {
     const auto asked = std::span(questions).first(count);
     table batch(std::to_string(count) + " questions; times faster than one by one");
     batch.add("one by one", [&](std::size_t) {
@@ -257,69 +275,287 @@ void exact_tables(const setting& size, const std::vector<float>& rows, const vec
   }
 }
 
+/// Data that bounds cannot help with: how many float scans a search takes that tries them first.
+void flat_tables(const setting& size) {
+  const auto measure = [&](const std::string& name, const std::vector<float>& rows, std::size_t k,
+                           std::span<const std::vector<float>> questions, std::size_t allowed) {
+    rag::row_set some(rows.size() / size.dimension);
+    for (std::size_t i = 0; i < allowed; ++i) some.insert(i * some.size() / allowed);
+    const std::size_t repeats = (std::max)(std::size_t{1}, 20000 / allowed);
+    for (const int level : {0, rag::detail::processor_level()}) {
+      rag::flat_index flat =
+          rag::flat_index::view(rows, size.dimension, rag::metric::inner_product);
+      flat.set_kernels(rag::detail::kernels_of(level));
+      rag::flat_index bounded = flat;
+      bounded.set_bounds(rag::vector_bounds::on);
+      table one(name + ", " + std::to_string(allowed) + " rows, k " + std::to_string(k) + ", " +
+                level_name(level) + "; times faster than the float scan");
+      const auto search = [&](const rag::flat_index& index, std::size_t round) {
+        for (std::size_t i = 0; i < repeats; ++i)
+          sink = index.search(questions[round % questions.size()], k, some)[0].score;
+      };
+      one.add("floats", [&](std::size_t round) { search(flat, round); });
+      one.add("bounds", [&](std::size_t round) { search(bounded, round); });
+      one.print(2 * size.rounds, "floats");
+    }
+  };
+  rag::detail::random_source random(5);
+  const auto drawn = [&](std::size_t count) {
+    std::vector<float> values(count);
+    for (float& value : values)
+      value = static_cast<float>(random.unit() + random.unit() + random.unit() - 1.5);
+    return values;
+  };
+  vectors questions;
+  while (questions.size() < 2 * size.rounds) questions.push_back(drawn(size.dimension));
+  const std::vector<float> base = drawn(size.dimension);
+  for (const float spread : {1e-3F, 1e-6F, 0.0F}) {
+    std::vector<float> rows = drawn(size.rows * size.dimension);
+    for (std::size_t i = 0; i < rows.size(); ++i)
+      rows[i] = base[i % size.dimension] + spread * rows[i];
+    char name[64];
+    std::snprintf(name, sizeof name, "rows that differ by %g", static_cast<double>(spread));
+    measure(name, rows, 10, questions, size.rows);
+  }
+  std::vector<float> rows = drawn(size.rows * size.dimension);
+  measure("no direction preferred", rows, 10, questions, size.rows);
+  for (const std::size_t share : {10U, 50U, 200U})
+    measure("large k", rows, size.rows / share, questions, size.rows);
+  for (const std::size_t allowed : {1000U, 5000U})
+    measure("a filter", rows, 10, questions, (std::min)(allowed, size.rows));
+  rows = drawn(size.rows * size.dimension);
+  for (float& value : rows) value += 4;
+  measure("a narrow cone", rows, 10, questions, size.rows);
+}
+
+/// Memory in use, where the C library tells.
+double megabytes() {
+#if defined(__GLIBC__)
+  const auto in_use = mallinfo2();
+  return static_cast<double>(in_use.uordblks + in_use.hblkhd) / 1e6;
+#else
+  return 0;
+#endif
+}
+
+std::vector<float> side_by_side(std::span<const std::vector<float>> questions) {
+  std::vector<float> packed;
+  for (const auto& each : questions) packed.insert(packed.end(), each.begin(), each.end());
+  return packed;
+}
+
+#if defined(RAG_RETRIEVE_BENCH_FAISS)
+/// FAISS's IVF, and room for its answers.
+struct faiss_lists {
+  faiss_lists(const setting& size, std::size_t lists, std::uint64_t seed)
+      : coarse(static_cast<std::int64_t>(size.dimension)),
+        index(&coarse, size.dimension, lists, faiss::METRIC_INNER_PRODUCT) {
+    index.cp.seed = static_cast<int>(seed);
+  }
+  void train(const setting& size, const std::vector<float>& rows) {
+    index.train(static_cast<std::int64_t>(size.rows), rows.data());
+    index.add(static_cast<std::int64_t>(size.rows), rows.data());
+  }
+  void search(std::span<const float> packed, std::size_t probes) {
+    const std::size_t count = packed.size() / static_cast<std::size_t>(index.d);
+    index.nprobe = probes;
+    distances.resize(count * 10);
+    labels.resize(count * 10);
+    index.search(static_cast<std::int64_t>(count), packed.data(), 10, distances.data(),
+                 labels.data());
+  }
+  faiss::IndexFlatIP coarse;
+  faiss::IndexIVFFlat index;
+  std::vector<float> distances;
+  std::vector<std::int64_t> labels;
+};
+#endif
+
+using hit_lists = std::vector<std::vector<rag::vector_hit>>;
+
+/// The share of the exact hits among what `found(question)` names.
+template <class Found>
+double share_of(const hit_lists& truth, const Found& found) {
+  std::size_t wanted = 0;
+  std::size_t held = 0;
+  for (std::size_t i = 0; i < truth.size(); ++i) {
+    const auto rows = found(i);
+    wanted += truth[i].size();
+    for (const rag::vector_hit& hit : truth[i])
+      held += static_cast<std::size_t>(std::count(rows.begin(), rows.end(), hit.row));
+  }
+  return static_cast<double>(held) / static_cast<double>(wanted);
+}
+
+double ours_of(const hit_lists& truth, const std::vector<rag::ivf_result>& found) {
+  return share_of(truth, [&](std::size_t i) {
+    std::vector<std::uint32_t> rows;
+    for (const rag::vector_hit& hit : found[i].hits) rows.push_back(hit.row);
+    return rows;
+  });
+}
+
+/// Recall at equal numbers of lists and probes, the mean of three seeds each.
+void recall_table(const setting& size, const std::vector<float>& rows, const vectors& questions) {
+  const rag::flat_index flat = rag::flat_index::view(rows, size.dimension);
+  const rag::row_set all = rag::row_set::all(size.rows);
+  const hit_lists truth = flat.search(questions, 10, all);
+  const std::vector<std::size_t> probes{1, 2, 4, 8, 16, 32, 64};
+  std::vector<double> ours(probes.size()), peers(probes.size());
+  std::vector<double> seconds, peer_seconds;
+  std::size_t count = 0;
+  [[maybe_unused]] const std::vector<float> packed = side_by_side(questions);
+  for (const std::uint64_t seed : {1U, 2U, 3U}) {
+    rag::ivf_index lists({.seed = seed});
+    double start = now();
+    lists.train(flat);
+    seconds.push_back(now() - start);
+    count = lists.lists();
+    for (std::size_t i = 0; i < probes.size(); ++i)
+      ours[i] += ours_of(truth, lists.search(questions, 10, all, probes[i])) / 3;
+#if defined(RAG_RETRIEVE_BENCH_FAISS)
+    faiss_lists peer(size, lists.lists(), seed);
+    start = now();
+    peer.train(size, rows);
+    peer_seconds.push_back(now() - start);
+    for (std::size_t i = 0; i < probes.size(); ++i) {
+      peer.search(packed, probes[i]);
+      peers[i] += share_of(truth,
+                           [&](std::size_t question) {
+                             return std::span(peer.labels).subspan(question * 10, 10);
+                           }) /
+                  3;
+    }
+#endif
+  }
+  std::printf("\nIVF, %zu lists: recall@10 of %zu questions, mean of three seeds\n", count,
+              questions.size());
+  for (std::size_t i = 0; i < probes.size(); ++i) {
+    std::printf("  probes %2zu   %.4f", probes[i], ours[i]);
+    if (!peer_seconds.empty())
+      std::printf("   FAISS %.4f   difference %+.4f", peers[i], ours[i] - peers[i]);
+    std::printf("\n");
+  }
+  std::printf("  trained in %.2f s", median(seconds));
+  if (!peer_seconds.empty())
+    std::printf("   FAISS %.2f s   share %.3f", median(peer_seconds),
+                median(seconds) / median(peer_seconds));
+  std::printf("\n");
+  if (peer_seconds.empty()) std::printf("  left out: FAISS (header not found)\n");
+}
+
+/// A filter for each question: its name, and which rows the question may find.
+struct question_filters {
+  std::string name;
+  std::vector<rag::row_set> sets;
+  const rag::row_set& of(std::size_t question) const { return sets[question % sets.size()]; }
+};
+
+/// The lists that are farthest from a question, as many as hold `share` of the rows, or one.
+rag::row_set far_lists(const rag::ivf_index& lists, std::span<const float> question, double share) {
+  const auto parts = lists.parts();
+  std::vector<std::pair<float, std::size_t>> order;
+  for (std::size_t list = 0; list < lists.lists(); ++list) {
+    const auto centroid = std::span(parts.centroids).subspan(list * question.size());
+    order.push_back({rag::dot(question, centroid.first(question.size())), list});
+  }
+  std::sort(order.begin(), order.end());
+  rag::row_set rows(lists.size());
+  std::size_t count = 0;
+  for (const auto& [score, list] : order) {
+    for (const std::uint32_t row : lists.list(list)) rows.insert(row);
+    count += lists.list(list).size();
+    if (static_cast<double>(count) >= share * static_cast<double>(lists.size())) break;
+  }
+  return rows;
+}
+
+/// Recall and time under filters; every question must get min(10, readable) hits.
+void filter_table(const rag::flat_index& flat, const rag::ivf_index& lists,
+                  std::span<const std::vector<float>> questions) {
+  std::vector<question_filters> filters{{"none", {rag::row_set::all(flat.size())}}};
+  for (const double share : {0.5, 0.1, 0.01, 0.001}) {
+    rag::row_set some(flat.size());
+    rag::detail::random_source random(3);
+    for (std::size_t row = 0; row < flat.size(); ++row) {
+      if (random.unit() < share) some.insert(row);
+    }
+    filters.push_back({std::to_string(share) + " of the rows, drawn", {some}});
+  }
+  for (const double share : {0.0, 0.1, 0.5}) {
+    question_filters far{share > 0 ? std::to_string(share) + " of the rows, the farthest lists"
+                                   : "one topic: the farthest list",
+                         {}};
+    for (const auto& question : questions) far.sets.push_back(far_lists(lists, question, share));
+    filters.push_back(std::move(far));
+  }
+  for (const std::size_t probes : {8U, 16U}) {
+    table filtered(std::to_string(probes) + " probes, under filters; times faster than with none");
+    std::vector<std::string> notes;
+    for (const question_filters& filter : filters) {
+      hit_lists truth;
+      std::vector<rag::ivf_result> found;
+      std::size_t missing = 0;
+      for (std::size_t i = 0; i < questions.size(); ++i) {
+        truth.push_back(flat.search(questions[i], 10, filter.of(i)));
+        found.push_back(lists.search(questions[i], 10, filter.of(i), probes));
+        missing += truth[i].size() - found[i].hits.size();
+      }
+      char line[120];
+      std::snprintf(line, sizeof line, "  %-44s recall@10 %.4f, %zu hits missing",
+                    filter.name.c_str(), ours_of(truth, found), missing);
+      notes.push_back(line);
+      filtered.add(filter.name, [&, probes](std::size_t) {
+        for (std::size_t i = 0; i < questions.size(); ++i)
+          sink = lists.search(questions[i], 10, filter.of(i), probes).hits[0].score;
+      });
+    }
+    filtered.print(3, "none");
+    for (const std::string& line : notes) std::printf("%s\n", line.c_str());
+  }
+}
+
 void ivf_tables(const setting& size, const std::vector<float>& rows, const vectors& questions) {
   const rag::flat_index flat = rag::flat_index::view(rows, size.dimension);
   const rag::row_set all = rag::row_set::all(size.rows);
+  const double data = static_cast<double>(rows.size() * sizeof(float)) / 1e6;
   rag::ivf_index lists;
+  double before = megabytes();
   double start = now();
   lists.train(flat);
   const double trained = now() - start;
-  std::printf("\nIVF, %zu lists: trained in %.2f s\n", lists.lists(), trained);
+  const double centroids = static_cast<double>(lists.lists() * size.dimension * 4) / 1e6;
+  std::printf("\nIVF, %zu lists: trained in %.2f s; %.4f x the vectors' memory and centroids\n",
+              lists.lists(), trained, (megabytes() - before - centroids) / data);
+  const auto some = std::span(questions).first(200);
 #if defined(RAG_RETRIEVE_BENCH_FAISS)
-  const auto dimension = static_cast<std::int64_t>(size.dimension);
-  faiss::IndexFlatIP coarse(dimension);
-  faiss::IndexIVFFlat peer(&coarse, size.dimension, lists.lists(), faiss::METRIC_INNER_PRODUCT);
+  before = megabytes();
+  faiss_lists peer(size, lists.lists(), 1);
   start = now();
-  peer.train(static_cast<std::int64_t>(size.rows), rows.data());
-  peer.add(static_cast<std::int64_t>(size.rows), rows.data());
-  std::printf("  FAISS: %.2f s with adding\n", now() - start);
-  std::vector<float> distances(questions.size() * 10), packed;
-  std::vector<std::int64_t> labels(questions.size() * 10);
-  for (const auto& each : questions) packed.insert(packed.end(), each.begin(), each.end());
+  peer.train(size, rows);
+  std::printf("  FAISS: %.2f s with adding; %.4f x\n", now() - start,
+              (megabytes() - before - centroids) / data);
+  const std::vector<float> packed = side_by_side(questions);
 #endif
-  for (const std::size_t probes : {1U, 4U, 8U, 16U, 32U, 64U}) {
-    const auto report = rag::measure_recall(lists, flat, questions, 10, all, probes);
-    table searching("probes " + std::to_string(probes) + ": recall@10 " +
-                    std::to_string(report.recall));
+  for (const std::size_t probes : {1U, 4U, 8U, 16U, 64U}) {
+    table searching("probes " + std::to_string(probes) + ": 200 questions one by one, " +
+                    std::to_string(questions.size()) + " at once");
     searching.add("one by one", [&](std::size_t) {
-      for (const auto& question : questions)
+      for (const auto& question : some)
         sink = lists.search(question, 10, all, probes).hits[0].score;
     });
-    searching.add("batch", [&](std::size_t) {
+    searching.add("at once", [&](std::size_t) {
       sink = lists.search(questions, 10, all, probes)[0].hits[0].score;
     });
 #if defined(RAG_RETRIEVE_BENCH_FAISS)
-    peer.nprobe = probes;
     searching.add("FAISS, one by one", [&](std::size_t) {
-      for (const auto& question : questions)
-        peer.search(1, question.data(), 10, distances.data(), labels.data());
+      for (const auto& question : some) peer.search(question, probes);
     });
-    searching.add("FAISS, batch", [&](std::size_t) {
-      peer.search(static_cast<std::int64_t>(questions.size()), packed.data(), 10, distances.data(),
-                  labels.data());
-    });
+    searching.add("FAISS, at once", [&](std::size_t) { peer.search(packed, probes); });
 #endif
     searching.print(3, "one by one");
   }
-  for (const double share : {0.5, 0.1, 0.01, 0.001}) {
-    rag::row_set some(size.rows);
-    rag::detail::random_source random(3);
-    for (std::size_t row = 0; row < size.rows; ++row) {
-      if (random.unit() < share) some.insert(row);
-    }
-    const auto report = rag::measure_recall(lists, flat, questions, 10, some, 8);
-    table filtered("8 probes, " + std::to_string(share) + " of the rows readable: recall@10 " +
-                   std::to_string(report.recall));
-    filtered.add("unfiltered", [&](std::size_t) {
-      for (const auto& question : questions)
-        sink = lists.search(question, 10, all, 8).hits[0].score;
-    });
-    filtered.add("filtered", [&](std::size_t) {
-      for (const auto& question : questions)
-        sink = lists.search(question, 10, some, 8).hits[0].score;
-    });
-    filtered.print(3, "unfiltered");
-  }
+  filter_table(flat, lists, some);
 #if defined(RAG_RETRIEVE_BENCH_HNSWLIB)
   hnswlib::InnerProductSpace space(size.dimension);
   hnswlib::HierarchicalNSW<float> graph(&space, size.rows, 16, 100);
@@ -331,12 +567,12 @@ void ivf_tables(const setting& size, const std::vector<float>& rows, const vecto
   for (const std::size_t width : {10U, 20U, 50U}) {
     graph.setEf(width);
     std::size_t found = 0;
-    const auto truth = flat.search(questions, 10, all);
+    const auto truth = flat.search(some, 10, all);
     table searching("hnswlib, width " + std::to_string(width));
     searching.add("one by one", [&](std::size_t) {
       found = 0;
-      for (std::size_t i = 0; i < questions.size(); ++i) {
-        auto near = graph.searchKnn(questions[i].data(), 10);
+      for (std::size_t i = 0; i < some.size(); ++i) {
+        auto near = graph.searchKnn(some[i].data(), 10);
         for (; !near.empty(); near.pop()) {
           const auto same = [&](const rag::vector_hit& hit) {
             return hit.row == near.top().second;
@@ -347,7 +583,7 @@ void ivf_tables(const setting& size, const std::vector<float>& rows, const vecto
     });
     searching.print(3, "one by one");
     std::printf("  recall@10 %.4f\n",
-                static_cast<double>(found) / static_cast<double>(10 * questions.size()));
+                static_cast<double>(found) / static_cast<double>(10 * some.size()));
   }
 #else
   std::printf("\nleft out: hnswlib (header not found)\n");
@@ -361,15 +597,20 @@ int main(int count, char** words) {
   if (count > 1) size.rows = std::strtoul(words[1], nullptr, 10);
   if (count > 2) size.dimension = std::strtoul(words[2], nullptr, 10);
   if (count > 3) size.rounds = std::strtoul(words[3], nullptr, 10);
+  const std::string_view part = count > 4 ? words[4] : "all";
+  if (part == "all" || part == "flat") flat_tables(size);
   for (const double spread : {0.6, 1.0}) {
+    if (part == "flat") break;
     std::printf("\n==== %zu x %zu, %s\n", size.rows, size.dimension, spread < 1 ? "easy" : "hard");
     const mixture made(size.dimension, spread);
     std::vector<float> rows(size.rows * size.dimension);
     for (std::size_t row = 0; row < size.rows; ++row)
       made.write(row, std::span(rows).subspan(row * size.dimension, size.dimension));
-    vectors questions(200, std::vector<float>(size.dimension));
+    vectors questions(1000, std::vector<float>(size.dimension));
     for (std::size_t i = 0; i < questions.size(); ++i) made.write(size.rows + i, questions[i]);
-    exact_tables(size, rows, questions);
-    if (count <= 4) ivf_tables(size, rows, questions);
+    if (part == "all" || part == "exact" || part == "one")
+      exact_tables(size, rows, questions, part != "one");
+    if (part == "all" || part == "ivf") ivf_tables(size, rows, questions);
+    if (part == "all" || part == "recall") recall_table(size, rows, questions);
   }
 }

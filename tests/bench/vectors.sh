@@ -1,8 +1,8 @@
 #!/bin/sh
 # Builds and runs the measurements of vector search; arguments go to the program (ROWS DIMENSION
-# ROUNDS). Plain -O2. FAISS (libfaiss-dev, with libopenblas-dev) and hnswlib (libhnswlib-dev) are
-# compared where they are found, below PEERS if that names a folder, and a prototype where
-# RAG_RETRIEVE_BENCH names a folder that has vector_kernels.hpp.
+# ROUNDS PART, see vectors.cpp). Plain -O2. FAISS (libfaiss-dev, with libopenblas-dev) and hnswlib
+# (libhnswlib-dev) are compared where they are found, below PEERS if that names a folder, and a
+# prototype where RAG_RETRIEVE_BENCH names a folder that has vector_kernels.hpp.
 #
 # Two traps: an old OpenBLAS does not know new processors (set OPENBLAS_CORETYPE=SkylakeX where they
 # have AVX-512), and OpenMP spins against it with several threads; here all have one.

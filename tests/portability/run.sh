@@ -204,6 +204,41 @@ if [ -f $here/golden.cpp ]; then
   golden 25 "golden numbers on 32 bits" qemu-i386 i686-linux-gnu-g++ -O1 -static
 fi
 
+# Rules 12 and 22: the vector tests on processors that have fewer instructions than this one, or
+# others. The loops are chosen at run time: `sets` says how many of the three x86-64 sets there are.
+# vectors RULE WHAT SETS RUNNER COMPILER FLAGS... : builds the tests and runs them there
+doctest=$(echo '#include <doctest/doctest.h>' | $gcc -M -x c++ - 2>/dev/null | tr ' ' '\n' |
+          grep 'doctest/doctest\.h$' | head -1)
+vectors() {
+  rule=$1 what=$2 sets=$3 runner=$4; shift 4
+  if ! found "$1"; then skip "$rule" "$what" "$1"; return; fi
+  if ! found "${runner%% *}"; then skip "$rule" "$what" "${runner%% *}"; return; fi
+  if [ -z "$doctest" ]; then skip "$rule" "$what" "doctest"; return; fi
+  mkdir -p "$work/include/doctest" && cp "$doctest" "$work/include/doctest/"
+  if [ "$vectors_built" != "$1" ]; then
+    "$@" -std=c++20 -O1 -static -pthread -I . -I tests -isystem "$work/include" \
+      -DDOCTEST_CONFIG_USE_STD_HEADERS tests/main.cpp tests/vectors.cpp tests/vector_bounds.cpp \
+      tests/vector_cases.cpp -o "$work/vectors" >"$work/log" 2>&1 || { bad "$rule" "$what"; return; }
+    vectors_built=$1
+  fi
+  if $runner "$work/vectors" >"$work/log" 2>/dev/null &&
+     grep -q "instruction sets: $sets of 3" "$work/log"
+  then good "$rule" "$what"; else bad "$rule" "$what"; fi
+}
+vectors_built=
+case $(uname -m) in
+  x86_64)
+    vectors 12 "vectors without AVX: Nehalem" 1 "qemu-x86_64 -cpu Nehalem" $gcc
+    vectors 12 "vectors without AVX2: SandyBridge" 1 "qemu-x86_64 -cpu SandyBridge" $gcc
+    vectors 12 "vectors with AVX2 alone: Haswell" 2 "qemu-x86_64 -cpu Haswell" $gcc
+    # One whose processor knows AVX2 and whose system does not keep its registers.
+    vectors 12 "vectors with AVX2 that the system does not keep" 1 \
+      "qemu-x86_64 -cpu Haswell,-xsave" $gcc ;;
+esac
+vectors 22 "vectors on ARM" 1 qemu-aarch64 aarch64-linux-gnu-g++
+vectors 24 "vectors on a big-endian machine" 1 qemu-s390x s390x-linux-gnu-g++
+vectors 25 "vectors on 32 bits" 1 qemu-i386 i686-linux-gnu-g++
+
 echo "sanitizers and threads (rules 26 and 28) are in tests/long.sh"
 printf '%s checks passed, %s failed, %s left out\n' $passed $failed $left_out
 [ $failed = 0 ]
