@@ -591,13 +591,12 @@ struct code_point {
   bool valid = false;       ///< false: an invalid byte, or the end
 };
 
-/// Decodes the code point that begins at byte `at`. Strict: no surrogates, no overlong forms,
-/// nothing above U+10FFFF; of an invalid sequence only the first byte is taken.
-[[nodiscard]] inline code_point decode(std::string_view text, std::size_t at) {
+namespace detail {
+
+/// The same as decode for a byte above ASCII.
+[[nodiscard]] inline code_point decode_sequence(std::string_view text, std::size_t at) {
   constexpr code_point invalid{0xFFFD, 1, false};
-  if (at >= text.size()) return {0xFFFD, 0, false};
   const auto lead = static_cast<unsigned char>(text[at]);
-  if (lead < 0x80) return {lead, 1, true};
   if (lead < 0xC2 || lead > 0xF4) return invalid;
 
   const std::uint8_t length = lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
@@ -612,6 +611,16 @@ struct code_point {
   const bool surrogate = value >= 0xD800 && value <= 0xDFFF;
   if (value < smallest || value > 0x10FFFF || surrogate) return invalid;
   return {value, length, true};
+}
+
+}  // namespace detail
+
+/// Decodes the code point that begins at byte `at`. Strict: no surrogates, no overlong forms,
+/// nothing above U+10FFFF; of an invalid sequence only the first byte is taken.
+[[nodiscard]] inline code_point decode(std::string_view text, std::size_t at) {
+  if (at >= text.size()) return {0xFFFD, 0, false};
+  const auto lead = static_cast<unsigned char>(text[at]);
+  return lead < 0x80 ? code_point{lead, 1, true} : detail::decode_sequence(text, at);
 }
 
 /// Appends one code point as UTF-8; U+FFFD for a surrogate or what lies above U+10FFFF.
@@ -685,6 +694,7 @@ constexpr char ascii_lower(char c) {
 [[nodiscard]] inline code_point decode_before(std::string_view text, std::size_t begin,
                                               std::size_t at) {
   if (at <= begin) return {0xFFFD, 0, false};
+  if (byte_at(text, at - 1) < 0x80) return {byte_at(text, at - 1), 1, true};
   for (std::size_t length = 1; length <= 4 && length <= at - begin; ++length) {
     const code_point point = decode(text.substr(0, at), at - length);
     if (point.valid && point.length == length) return point;
@@ -832,12 +842,15 @@ namespace detail {
 /// an empty one at its end. Cost: O(white space taken off).
 [[nodiscard]] inline byte_range trim(std::string_view text, byte_range range) {
   text = text.substr(0, range.end);
-  while (range.begin < range.end) {
+  const auto is_plain = [text](std::size_t at) {
+    return text[at] > ' ' && detail::byte_at(text, at) < 0x80;
+  };
+  while (range.begin < range.end && !is_plain(range.begin)) {
     const code_point point = decode(text, range.begin);
     if (!is_white_space(point.value) || detail::carries_mark(text, range.begin, point)) break;
     range.begin += point.length;
   }
-  while (range.end > range.begin) {
+  while (range.end > range.begin && !is_plain(range.end - 1)) {
     const std::size_t length = detail::white_space_before(text, range.begin, range.end);
     if (length == 0) break;
     range.end -= length;
@@ -968,13 +981,57 @@ struct text_line {
 
 namespace detail {
 
-/// True if one of the eight bytes is LF or CR: x - 1 borrows into the top bit where x is zero.
-[[nodiscard]] inline bool holds_line_end(const char* eight) {
+/// Eight bytes as one number, the first the lowest on every processor.
+[[nodiscard]] inline std::uint64_t eight_bytes(const char* at) {
+  std::uint64_t number = 0;
+  if constexpr (std::endian::native == std::endian::little) {
+    std::memcpy(&number, at, sizeof number);  // GCC would read the loop below byte by byte
+  } else {
+    for (unsigned i = 0; i < 8; ++i) {
+      number |= std::uint64_t{static_cast<unsigned char>(at[i])} << (8 * i);
+    }
+  }
+  return number;
+}
+
+/// The lowest bit that is set is the top bit of the first LF or CR; zero: none of the eight bytes
+/// is one. x - 1 borrows into the top bit where x is zero.
+[[nodiscard]] inline std::uint64_t line_end_bits(const char* eight) {
   constexpr std::uint64_t ones = 0x0101010101010101U;
-  std::uint64_t bytes = 0;
-  std::memcpy(&bytes, eight, sizeof bytes);
-  const auto holds_zero = [](std::uint64_t x) { return (x - ones) & ~x & (ones << 7); };
-  return (holds_zero(bytes ^ (ones * '\n')) | holds_zero(bytes ^ (ones * '\r'))) != 0;
+  const std::uint64_t bytes = eight_bytes(eight);
+  const auto zeros = [](std::uint64_t x) { return (x - ones) & ~x & (ones << 7); };
+  return zeros(bytes ^ (ones * '\n')) | zeros(bytes ^ (ones * '\r'));
+}
+
+/// True if one of 32 bytes is LF or CR. A loop without a branch, which compilers turn into a few
+/// wide steps.
+[[nodiscard]] inline bool holds_line_end(const char* block) {
+  unsigned char least = 1;  // becomes zero where a byte is one of the two
+  for (std::size_t i = 0; i < 32; ++i) {
+    for (const char mark : {'\n', '\r'}) {
+      const auto difference = static_cast<unsigned char>(block[i] ^ mark);
+      least = (std::min)(least, difference);
+    }
+  }
+  return least == 0;
+}
+
+/// The first LF or CR at or after `at`, or the text's size.
+[[nodiscard]] inline std::size_t find_line_end(std::string_view text, std::size_t at) {
+  for (std::size_t steps = 1; text.size() - at >= 8; ++steps, at += 8) {
+    const std::uint64_t bits = line_end_bits(text.data() + at);
+    if (bits != 0) return at + static_cast<std::size_t>(std::countr_zero(bits)) / 8;
+    if (steps % 8 != 0) continue;
+    while (text.size() - at >= 40 && !holds_line_end(text.data() + at + 8)) at += 32;
+  }
+  while (at < text.size() && text[at] != '\n' && text[at] != '\r') ++at;
+  return at;
+}
+
+/// True for a line that begins with a letter: whatever marks a line as more than text begins with
+/// something else. (A byte above ASCII may begin a space or a bullet.)
+[[nodiscard]] inline bool begins_with_letter(std::string_view line) {
+  return !line.empty() && is_ascii_letter(static_cast<unsigned char>(line[0]));
 }
 
 }  // namespace detail
@@ -982,9 +1039,7 @@ namespace detail {
 /// The line that begins at `begin`. It ends at LF, CR LF or CR. Cost: O(line).
 [[nodiscard]] inline text_line line_at(std::string_view text, std::size_t begin) {
   begin = (std::min)(begin, text.size());
-  std::size_t end = begin;
-  while (text.size() - end >= 8 && !detail::holds_line_end(text.data() + end)) end += 8;
-  while (end < text.size() && text[end] != '\n' && text[end] != '\r') ++end;
+  const std::size_t end = detail::find_line_end(text, begin);
   if (end == text.size()) return {{begin, end}, end};
   const bool pair = text[end] == '\r' && end + 1 < text.size() && text[end + 1] == '\n';
   return {{begin, end}, end + (pair ? 2 : 1)};
@@ -1107,6 +1162,7 @@ struct fence_mark {
 }
 
 [[nodiscard]] inline line_kind kind_of(std::string_view line, bool in_paragraph) {
+  if (begins_with_letter(line)) return line_kind::text;
   if (trim(line, {0, line.size()}).empty()) return line_kind::blank;
   const std::size_t at = line.find_first_not_of(" \t");
   if (at == std::string_view::npos) return line_kind::text;
@@ -1206,6 +1262,36 @@ template <std::size_t Count>
   return std::binary_search(std::begin(list), std::end(list), word);
 }
 
+/// Tells most words that are in none of the lists above by their length, first and last letter.
+class word_filter {
+ public:
+  constexpr word_filter() {
+    add(title_words);
+    add(inner_words);
+    add(reference_words);
+    add(optional_words);
+    add(time_words);
+  }
+  [[nodiscard]] constexpr bool may_hold(std::string_view word) const {
+    return !word.empty() && word.size() <= longest &&
+           (lasts_[word.size()][code(word.front())] >> code(word.back()) & 1U) != 0;
+  }
+
+ private:
+  static constexpr std::size_t longest = 6;
+  static constexpr unsigned code(char letter) { return static_cast<unsigned char>(letter) & 31U; }
+
+  constexpr void add(std::span<const std::string_view> list) {
+    for (std::string_view word : list) {
+      lasts_.at(word.size())[code(word.front())] |= std::uint32_t{1} << code(word.back());
+    }
+  }
+
+  // By length and first letter: the last letters, one bit for each; either case alike.
+  std::array<std::array<std::uint32_t, 32>, longest + 1> lasts_{};
+};
+inline constexpr word_filter listed_words;
+
 // -- characters that matter
 
 enum class mark_kind : std::uint8_t {
@@ -1227,8 +1313,8 @@ enum class mark_kind : std::uint8_t {
 
 [[nodiscard]] constexpr mark_kind mark_of(char32_t v) {
   if (v == '.') return mark_kind::stop;
-  if (v == '!' || v == '?' || v == 0x37E || v == 0x203C || v == 0x203D ||
-      (v >= 0x2047 && v <= 0x2049)) {
+  if (v < 0x80) return v == '!' || v == '?' ? mark_kind::ask : mark_kind::none;
+  if (v == 0x37E || v == 0x203C || v == 0x203D || (v >= 0x2047 && v <= 0x2049)) {
     return mark_kind::ask;
   }
   if (v == 0x2026) return mark_kind::dots;
@@ -1272,6 +1358,63 @@ enum class mark_kind : std::uint8_t {
   return mark_bytes;
 }
 inline constexpr std::array<bool, 256> mark_bytes = make_mark_bytes();
+
+/// Of 64 bytes, a 1 for each that may matter or is above ASCII, else a 0; true if there is a 1. A
+/// loop without a branch, which compilers turn into a few wide steps.
+[[nodiscard]] inline bool find_marks(const char* block, std::array<char, 64>& found) {
+  unsigned char any = 0;
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(block[i]);
+    unsigned char least = 1;  // becomes zero where the byte is one of the marks
+    for (const char mark : {'.', '!', '?', ')', '`'}) {
+      least =
+          (std::min)(least, static_cast<unsigned char>(byte ^ static_cast<unsigned char>(mark)));
+    }
+    const auto hit = static_cast<unsigned char>((1U - least) | (byte >> 7));
+    any = static_cast<unsigned char>(any | hit);
+    found[i] = static_cast<char>(hit);
+  }
+  return any != 0;
+}
+
+/// Finds the bytes that may matter, forward only: 64 bytes are looked at once, as bits of a number.
+class mark_finder {
+ public:
+  explicit mark_finder(std::string_view text) : text_(text) {}
+
+  /// The first such byte at or after `at`, or the text's size.
+  [[nodiscard]] std::size_t next(std::size_t at) {
+    for (;; at = end_) {
+      if (at >= end_) look_at(at);
+      const std::uint64_t open = bits_ >> (at - begin_);
+      if (open != 0) return at + static_cast<std::size_t>(std::countr_zero(open));
+      if (end_ == text_.size()) return end_;
+    }
+  }
+
+ private:
+  void look_at(std::size_t at) {
+    begin_ = at;
+    bits_ = 0;
+    end_ = at + (std::min)(std::size_t{64}, text_.size() - at);
+    std::array<char, 64> rest{};  // the end of a text, with zeros behind it
+    const char* block = text_.data() + at;
+    if (end_ - at < rest.size()) {
+      std::memcpy(rest.data(), block, end_ - at);
+      block = rest.data();
+    }
+    std::array<char, 64> found{};
+    if (!find_marks(block, found)) return;
+    for (std::size_t i = found.size(); i > 0; i -= 8) {  // of each byte the lowest bit, in order
+      bits_ = bits_ << 8 | eight_bytes(&found[i - 8]) * 0x0102040810204080U >> 56;
+    }
+  }
+
+  std::string_view text_;
+  std::size_t begin_ = 0;
+  std::size_t end_ = 0;
+  std::uint64_t bits_ = 0;
+};
 
 /// A run of marks and what closes behind it.
 struct mark_run {
@@ -1342,8 +1485,9 @@ class sentence_scanner {
         out_(out) {}
 
   void run() {
-    for (std::size_t at = sentence_; at < text_.size();) {
-      at = mark_bytes[byte_at(text_, at)] ? step(at) : at + 1;
+    mark_finder marks(text_);
+    for (std::size_t at = marks.next(sentence_); at < text_.size();) {
+      at = marks.next(mark_bytes[byte_at(text_, at)] ? step(at) : at + 1);
     }
     cut(text_.size());
   }
@@ -1458,6 +1602,7 @@ class sentence_scanner {
     next.word = next.at;
     for (std::size_t count = 0; count < most_openers; ++count) {
       next.first = decode(text_, next.word);
+      if (is_ascii_letter(next.first.value)) break;
       const bool gap = count > 0 && next.first.value == ' ';
       if (!gap && !is_opener(next.first.value)) break;
       next.code = next.code || next.first.value == '`';
@@ -1471,6 +1616,9 @@ class sentence_scanner {
   /// that is looked up.
   std::string_view word_before(std::size_t at) {
     std::size_t begin = at;
+    while (begin > sentence_ && is_ascii_letter(byte_at(text_, begin - 1))) {
+      if (at - --begin > longest) return {};
+    }
     while (begin > sentence_) {
       const code_point point = decode_before(text_, sentence_, begin);
       if (is_white_space(point.value) || is_opener(point.value) || is_bullet(point.value)) break;
@@ -1574,14 +1722,16 @@ class sentence_scanner {
     if (!extra_.empty() && std::binary_search(extra_.begin(), extra_.end(), fold(word))) {
       return false;
     }
-    char buffer[longest] = {};
-    const std::string_view lower = lower_case(word, buffer);
-    if (in_list(title_words, lower) && is_capitalised(word)) return false;
-    if (in_list(inner_words, lower)) return false;
-    if (in_list(reference_words, lower)) return !is_number(next);
-    if (in_list(time_words, lower)) return ends_time(next, lower.ends_with('m'));
-    const bool uncertain =
-        in_list(optional_words, lower) || is_initial(word, next) || is_acronym(word);
+    bool uncertain = is_initial(word, next) || is_acronym(word);
+    if (listed_words.may_hold(word)) {
+      char buffer[longest] = {};
+      const std::string_view lower = lower_case(word, buffer);
+      if (in_list(title_words, lower) && is_capitalised(word)) return false;
+      if (in_list(inner_words, lower)) return false;
+      if (in_list(reference_words, lower)) return !is_number(next);
+      if (in_list(time_words, lower)) return ends_time(next, lower.ends_with('m'));
+      uncertain = uncertain || in_list(optional_words, lower);
+    }
     return !uncertain || opens_sentence(next);
   }
 
@@ -1614,6 +1764,7 @@ class sentence_scanner {
 
   /// The first word of a sentence, if it only numbers it: "1", "1.2", "b", "iv".
   bool is_item_number(std::string_view word) const {
+    if (word.data() > text_.data() + sentence_ + longest) return false;
     if (word.data() != text_.data() + opening_word()) return false;
     if (word.size() == 1) return is_letter_or_digit(byte_at(word, 0));
     if (word.find_first_not_of("ivx") == std::string_view::npos) return word.size() <= 5;
@@ -2395,6 +2546,108 @@ struct tokenizer {
 
 namespace detail {
 
+[[nodiscard]] constexpr bool is_ascii_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
+
+/// How many words begin in a block of so many bytes, by the byte before it and its own; its size if
+/// not all of these are ASCII. A loop without a branch, which compilers turn into wide steps.
+template <std::size_t Size>
+[[nodiscard]] std::size_t word_begins(const char* bytes) {
+  unsigned char begins = 0;
+  auto all = static_cast<unsigned char>(bytes[0]);
+  for (std::size_t i = 0; i < Size; ++i) {
+    const auto before = static_cast<unsigned char>(bytes[i]);
+    const auto here = static_cast<unsigned char>(bytes[i + 1]);
+    const bool space = here == ' ' || static_cast<unsigned char>(here - 9) < 5;
+    const bool space_before = before == ' ' || static_cast<unsigned char>(before - 9) < 5;
+    begins =
+        static_cast<unsigned char>(begins + static_cast<unsigned char>(space_before && !space));
+    all = static_cast<unsigned char>(all | here);
+  }
+  return all < 0x80 ? begins : Size;
+}
+
+/// The smaller block.
+inline constexpr std::size_t word_block = 32;
+
+/// The same for the end of a text, from the byte before it on: fewer bytes than a block.
+[[nodiscard]] inline std::size_t last_word_begins(std::string_view end) {
+  std::array<char, word_block + 1> block{};
+  block.fill(' ');
+  std::memcpy(block.data(), end.data(), end.size());
+  return word_begins<word_block>(block.data());
+}
+
+/// Passes over whole blocks of ASCII from `at`, 1 or more, on. `count` grows by the words that
+/// begin in them, but not above `most`. Returns where they end.
+[[nodiscard]] inline std::size_t pass_blocks(std::string_view text, std::size_t at,
+                                             std::size_t most, std::size_t& count) {
+  const auto pass = [&](auto size) {
+    while (text.size() - at >= size) {
+      const std::size_t begins = word_begins<size>(text.data() + at - 1);
+      if (begins == size || count + begins > most) break;
+      count += begins;
+      at += size;
+    }
+  };
+  pass(std::integral_constant<std::size_t, 4 * word_block>());
+  pass(std::integral_constant<std::size_t, word_block>());
+  return at;
+}
+
+/// Where the bytes end that are ASCII but no space; fewer than eight before the text's end are not
+/// looked at.
+[[nodiscard]] inline std::size_t end_of_plain(std::string_view text, std::size_t at) {
+  constexpr std::uint64_t ones = 0x0101010101010101U;
+  constexpr std::uint64_t tops = ones << 7;
+  for (; text.size() - at >= 8; at += 8) {
+    const std::uint64_t bytes = eight_bytes(text.data() + at);
+    const std::uint64_t low = bytes & ~tops;
+    const auto at_least = [low](std::uint64_t c) { return low + ones * (0x80 - c); };  // top bits
+    const std::uint64_t spaces = (at_least(9) & ~at_least(14)) | (at_least(32) & ~at_least(33));
+    const std::uint64_t stops = (spaces | bytes) & tops;
+    if (stops != 0) return at + static_cast<std::size_t>(std::countr_zero(stops)) / 8;
+  }
+  return at;
+}
+
+/// Some words of plain ASCII in a row, and the begin of the one after them.
+struct word_stretch {
+  std::size_t count = 0;  // 0: none
+  std::size_t end = 0;    // of the last of them
+  std::size_t next = 0;
+};
+
+/// Passes over up to `most` words from the one that begins at `at` on, by whole blocks of ASCII:
+/// a cut is allowed at their begins and ends.
+[[nodiscard]] inline word_stretch skip_words(std::string_view text, std::size_t at,
+                                             std::size_t most) {
+  word_stretch run{0, at, at};
+  std::size_t edge = pass_blocks(text, (std::min)(at + 1, text.size()), most, run.count);
+  if (run.count == 0) return run;
+  while (is_ascii_space(text[edge - 1])) --edge;
+  while (!is_ascii_space(text[edge - 1])) --edge;
+  run.next = edge;
+  while (is_ascii_space(text[edge - 1])) --edge;
+  run.end = edge;
+  return run;
+}
+
+/// The last word that begins, in ASCII behind spaces of ASCII, before `at`, and the end of the one
+/// before it, which ends in ASCII too; both at `begin` if there is none. A cut is allowed at both.
+[[nodiscard]] inline word_stretch last_word_before(std::string_view text, std::size_t begin,
+                                                   std::size_t at) {
+  const auto ascii = [text](std::size_t i) { return static_cast<unsigned char>(text[i]) < 0x80; };
+  for (at = (std::min)(at, text.size()); at > begin + 1; --at) {
+    if (!is_ascii_space(text[at - 1]) || at == text.size() || !ascii(at)) continue;
+    if (is_ascii_space(text[at])) continue;
+    std::size_t end = at - 1;
+    while (end > begin && is_ascii_space(text[end - 1])) --end;
+    if (end > begin && ascii(end - 1)) return {1, end, at};
+    at = end + 1;
+  }
+  return {0, begin, begin};
+}
+
 /// The first word at or after `at`; an empty range at the end of the text if there is none.
 [[nodiscard]] inline byte_range next_word(std::string_view text, std::size_t at) {
   const std::size_t size = text.size();
@@ -2403,7 +2656,7 @@ namespace detail {
   };
   for (; at < size; ++at) {  // white space before it
     if (is_ascii(at)) {
-      if (!is_white_space(static_cast<unsigned char>(text[at]))) break;
+      if (!is_ascii_space(text[at])) break;
     } else {
       const code_point point = decode(text, at);
       if (!is_white_space(point.value)) break;
@@ -2412,8 +2665,10 @@ namespace detail {
   }
   std::size_t end = at;
   while (end < size) {
+    end = end_of_plain(text, end);
+    if (end == size) break;
     if (is_ascii(end)) {
-      if (is_white_space(static_cast<unsigned char>(text[end]))) break;
+      if (is_ascii_space(text[end])) break;
       ++end;
       continue;
     }
@@ -2447,6 +2702,40 @@ namespace detail {
   return word;
 }
 
+/// The number of words, but no further than to somewhere above `most`.
+[[nodiscard]] inline std::size_t words_up_to(std::string_view text, std::size_t most) {
+  std::size_t count = 0;
+  bool inside = false;     // a word is open
+  std::size_t blocks = 1;  // from here on whole blocks may be counted
+  for (std::size_t at = 0; at < text.size() && count <= most;) {
+    if (at >= blocks && byte_at(text, at) < 0x80 && inside != is_ascii_space(text[at - 1])) {
+      const std::size_t end = pass_blocks(text, at, most, count);
+      if (text.size() - end < word_block) {
+        const std::size_t begins = last_word_begins(text.substr(end - 1));
+        if (begins < word_block) return count + begins;
+      }
+      blocks = end + word_block;
+      if (end > at) {
+        inside = !is_ascii_space(text[end - 1]);
+        at = end;
+      }
+    }
+    if (byte_at(text, at) < 0x80) {
+      const bool space = is_ascii_space(text[at++]);
+      count += !space && !inside ? 1 : 0;
+      inside = !space;
+      continue;
+    }
+    const code_point point = decode(text, at);
+    const bool space = is_white_space(point.value);
+    const bool alone = is_unspaced(point.value) && !(inside && is_attached(text, at));
+    count += !space && (alone || !inside) ? 1 : 0;
+    inside = !space && !alone;
+    blocks = at = alone ? next_grapheme(text, at) : at + point.length;
+  }
+  return count;
+}
+
 }  // namespace detail
 
 /// The number of words: maximal runs of characters that are not white space, but each character of
@@ -2455,12 +2744,7 @@ namespace detail {
 ///
 /// "Reset the key." gives 3; "\xE6\x9D\xB1\xE4\xBA\xAC" (Tokyo in Japanese) gives 2.
 [[nodiscard]] inline std::size_t count_words(std::string_view text) {
-  std::size_t count = 0;
-  for (byte_range word = detail::next_word(text, 0); !word.empty();
-       word = detail::next_word(text, word.end)) {
-    ++count;
-  }
-  return count;
+  return detail::words_up_to(text, text.size());
 }
 
 /// Where the words that count_words counts stand, in order. Cost: O(bytes).
@@ -3767,7 +4051,7 @@ class heading_scanner {
   [[nodiscard]] std::vector<markdown_heading> scan(std::size_t begin) {
     for (std::size_t at = begin; at < text_.size(); at = line_.next) {
       line_ = line_at(text_, at);
-      read_line();
+      if (!goes_on_as_paragraph()) read_line();
     }
     return std::move(headings_);
   }
@@ -3779,6 +4063,18 @@ class heading_scanner {
     bool empty = true;       // nothing in it so far
   };
   enum class leaf { none, paragraph, fence, html };
+
+  /// The quick way for most lines: outside all else, one that begins with a letter is a
+  /// paragraph's.
+  bool goes_on_as_paragraph() {
+    const bool text = open_.empty() && (leaf_ == leaf::none || leaf_ == leaf::paragraph) &&
+                      begins_with_letter(slice(text_, line_.content));
+    if (text && leaf_ == leaf::none) {
+      leaf_ = leaf::paragraph;
+      paragraph_ = line_.content.begin;
+    }
+    return text;
+  }
 
   /// Deeper quotes and items are text, so that a blank line costs a bounded number of steps.
   static constexpr std::size_t deepest = 64;
@@ -4015,8 +4311,13 @@ class block_reader {
       fence_ = {};
       return close(line.next);
     }
-    const std::size_t at = content.find_first_not_of(" \t");
-    if (at == std::string_view::npos || trim(text_, line.content).empty()) {
+    const bool letter = begins_with_letter(content);
+    const std::size_t at = letter ? 0 : content.find_first_not_of(" \t");
+    if (letter && finer_ != cut::items) {
+      after_heading_ = false;
+      return;
+    }
+    if (at == std::string_view::npos || (!letter && trim(text_, line.content).empty())) {
       after_blank_ = true;
       if (finer_ != cut::items && !after_heading_) close(line.next);
       return;
@@ -4134,6 +4435,11 @@ class piece_source {
     return cursor_ < pieces_.size() ? pieces_[cursor_] : piece{};
   }
 
+  /// The text up to where the pieces end, if these are words.
+  [[nodiscard]] std::optional<std::string_view> words() const {
+    return kind_ == cut::words ? std::optional(text_) : std::nullopt;
+  }
+
  private:
   [[nodiscard]] byte_range next_grapheme_piece(std::size_t at) const {
     while (at < text_.size()) {
@@ -4237,7 +4543,9 @@ class anchor_register {
       sections[open.back()].next = sections.size();
     }
   };
-  for (markdown_heading& heading : markdown_headings(text)) {
+  std::vector<markdown_heading> headings = markdown_headings(text);
+  sections.reserve(headings.size() + 1);
+  for (markdown_heading& heading : headings) {
     std::string path_title = path_title_of(heading.title);
     std::string anchor = anchors.add(anchor_of(path_title));
     if (heading.level > max_level) continue;
@@ -4248,8 +4556,7 @@ class anchor_register {
     next.title = std::move(heading.title);
     next.path_title = std::move(path_title);
     next.anchor = std::move(anchor);
-    next.lines = heading.lines;
-    next.lines.begin = text.find_first_not_of(" \t", next.lines.begin);
+    next.lines = {trim(text, heading.lines).begin, heading.lines.end};
     next.own.begin = heading.lines.end;
     next.parent = open.back();
     open.push_back(sections.size());
@@ -4334,7 +4641,10 @@ class chunk_builder {
     if (counts_words()) {
       const std::size_t used = heading_words(above);
       const std::size_t room = limit() - (std::min)(used, limit());
-      return used <= limit() && words_up_to(slice(text_, body), room) <= room;
+      if (used > limit()) return false;
+      const std::size_t words = words_up_to(slice(text_, body), room);
+      if (words <= room) counted_ = body, words_counted_ = words;
+      return words <= room;
     }
     const std::size_t long_way =
         reach() * 4;  // a text so long that its begin alone may be too much
@@ -4420,13 +4730,12 @@ class chunk_builder {
       draft here = std::move(drafts_[i++]);
       bool before = !out.empty();  // on this side it may still fit with its neighbour
       bool after = true;
-      while (here.record.token_count < least && (before || (after && i < drafts_.size()))) {
+      while (here.token_count < least && (before || (after && i < drafts_.size()))) {
         std::size_t end = i;
-        for (std::size_t sum = here.record.token_count;
-             after && end < drafts_.size() && sum < least &&
-             !(before && here.gap <= drafts_[end].gap);
+        for (std::size_t sum = here.token_count; after && end < drafts_.size() && sum < least &&
+                                                 !(before && here.gap <= drafts_[end].gap);
              ++end) {
-          sum += drafts_[end].record.token_count;
+          sum += drafts_[end].token_count;
         }
         std::optional<draft> joined;
         if (const std::size_t wanted = end; wanted > i) {
@@ -4447,26 +4756,31 @@ class chunk_builder {
 
   /// Writes one chunk.
   void emit(place& above, byte_range body) {
-    chunk record;
-    record.document_id = source_.id;
-    record.revision = source_.revision;
-    record.range = {above.lines.empty() ? body.begin : above.lines.begin, body.end};
-    record.body = body;
-    record.heading = above.heading;
+    const std::size_t begin = above.lines.empty() ? body.begin : above.lines.begin;
     above.lines = {};
-    record.token_count = count(search_text(source_, record));
-    drafts_.push_back(
-        {std::move(record), above.section, above.group, above.whole, above.first, above.last});
+    drafts_.push_back({.range = {begin, body.end},
+                       .body = body,
+                       .heading = above.heading,
+                       .token_count = count_below(above.heading, body),
+                       .section = above.section,
+                       .group = above.group,
+                       .whole = above.whole,
+                       .first_whole = above.first,
+                       .last_whole = above.last});
   }
 
   /// The chunks so far.
   struct draft {
-    chunk record;
-    std::size_t section;
-    std::size_t group;
-    bool whole;
-    std::size_t first_whole;  // as in place
-    std::size_t last_whole;
+    byte_range range = {};  // as in chunk
+    byte_range body = {};
+    std::string heading = {};
+    std::size_t token_count = 0;
+    bool oversize = false;
+    std::size_t section = 0;  // as in place
+    std::size_t group = 0;
+    bool whole = false;
+    std::size_t first_whole = 0;
+    std::size_t last_whole = 0;
     std::size_t parent = 0;  // as a number of the parents' list, if there is one
     double gap = 0;          // how far in meaning from the chunk before, if that is known
   };
@@ -4494,24 +4808,23 @@ class chunk_builder {
     std::vector<chunk> chunks;
     chunks.reserve(drafts_.size());
     for (draft& next : drafts_) {
-      chunk record = std::move(next.record);
-      if (record.token_count > limit() && !record.oversize) {
+      if (next.token_count > limit() && !next.oversize) {
         return error(errc::bad_counter,
                      std::string(sizes_.chunker) + ": the token counter answered " +
-                         text_of(record.token_count) + " for a text that it had found within " +
+                         text_of(next.token_count) + " for a text that it had found within " +
                          std::string(sizes_.size_name) + " " + text_of(limit()) +
                          "; the same count was expected");
       }
+      chunk& record = chunks.emplace_back();
+      fill(record, std::move(next), sections);
       if (!parents.empty()) record.parent_id = parents[next.parent].id;
-      record.anchor = sections[next.section].anchor;
-      for (std::size_t i = next.section; i != 0; i = sections[i].parent) {
-        record.heading_path.push_back(sections[i].path_title);
-      }
-      std::reverse(record.heading_path.begin(), record.heading_path.end());
-      record.id = source_.id;
       if (limit() != no_limit) {
-        const std::size_t part = ++ids.parts[record.anchor];
-        record.id += '#' + record.anchor + (part > 1 ? '~' + text_of(part) : std::string());
+        record.id += '#';
+        record.id += record.anchor;
+        if (const std::size_t part = ++ids.parts[record.anchor]; part > 1) {
+          record.id += '~';
+          record.id += text_of(part);
+        }
       }
       if (name) {
         if (std::string given = name(source_, record); !given.empty()) record.id = std::move(given);
@@ -4522,7 +4835,6 @@ class chunk_builder {
                                                " twice; one id for each chunk was expected");
         }
       }
-      chunks.push_back(std::move(record));
     }
     return chunks;
   }
@@ -4531,15 +4843,24 @@ class chunk_builder {
   static constexpr std::size_t no_limit = static_cast<std::size_t>(-1);
 
  private:
-  // -- measuring
-
-  /// The number of words, but no further than to one above `most`.
-  [[nodiscard]] static std::size_t words_up_to(std::string_view text, std::size_t most) {
-    std::size_t count = 0;
-    byte_range word = next_word(text, 0);
-    for (; !word.empty() && count <= most; ++count) word = next_word(text, word.end);
-    return count;
+  /// What a chunk is but for its id.
+  void fill(chunk& record, draft&& from, const std::vector<section>& sections) const {
+    record.id = source_.id;
+    record.document_id = source_.id;
+    record.revision = source_.revision;
+    record.range = from.range;
+    record.body = from.body;
+    record.heading = std::move(from.heading);
+    record.token_count = from.token_count;
+    record.oversize = from.oversize;
+    record.anchor = sections[from.section].anchor;
+    for (std::size_t i = from.section; i != 0; i = sections[i].parent) {
+      record.heading_path.push_back(sections[i].path_title);
+    }
+    std::reverse(record.heading_path.begin(), record.heading_path.end());
   }
+
+  // -- measuring
 
   [[nodiscard]] std::size_t heading_words(const place& above) const {
     return (std::max)(count_words(above.heading), count_words(slice(text_, above.lines)));
@@ -4549,15 +4870,28 @@ class chunk_builder {
     return count_tokens(tokens_, text);
   }
 
+  /// The tokens of a chunk's search text. Words on the two sides of a blank line add up.
+  [[nodiscard]] std::size_t count_below(const std::string& heading, byte_range body) {
+    const std::string_view own = slice(text_, body);
+    if (counts_words()) {
+      if (body != counted_) counted_ = body, words_counted_ = count_words(own);
+      return count_words(heading) + words_counted_;
+    }
+    if (heading.empty()) return count(own);
+    joined_ = heading;
+    joined_ += "\n\n";
+    joined_ += own;
+    return count(joined_);
+  }
+
   /// The tokens of a chunk that is not written yet: of its search text or its slice, if that is
   /// more.
   [[nodiscard]] std::size_t tokens_of(const place& above, byte_range body) {
-    joined_ = above.heading;
-    if (!joined_.empty()) joined_ += "\n\n";
-    joined_ += slice(text_, body);
-    const std::size_t tokens = count(joined_);
+    const std::size_t tokens = count_below(above.heading, body);
     if (tokens > 0) {
-      bytes_per_token_ = static_cast<double>(joined_.size()) / static_cast<double>(tokens);
+      const std::size_t bytes =
+          above.heading.size() + (above.heading.empty() ? 0 : 2) + body.size();
+      bytes_per_token_ = static_cast<double>(bytes) / static_cast<double>(tokens);
     }
     if (above.lines.empty() || tokens > limit()) return tokens;
     return (std::max)(tokens, count(slice(text_, {above.lines.begin, body.end})));
@@ -4597,7 +4931,18 @@ class chunk_builder {
     const std::size_t used = heading_words(above);
     std::size_t room = limit() - (std::min)(used, limit());
     std::size_t end = first.begin;
+    std::size_t blocks = first.begin;  // from here on words may be passed over by blocks
     for (byte_range next = first; !next.empty(); next = pieces.next(next.end).range) {
+      if (pieces.words() && next.begin >= blocks) {
+        const word_stretch run = skip_words(*pieces.words(), next.begin, room);
+        if (run.count == 0) {
+          blocks = next.begin + word_block;
+        } else {
+          room -= run.count;
+          end = run.end;
+          next = pieces.next(run.next).range;
+        }
+      }
       const std::size_t words = words_up_to(slice(text_, next), room);
       if (words > room) break;
       room -= words;
@@ -4622,6 +4967,18 @@ class chunk_builder {
     std::size_t over = 0;  // ... and so many are known to be too long
     std::size_t goal = begin + reach();
     std::size_t tokens = 0;
+    std::size_t known = begin;  // before these pieces others are known to fit
+    for (int tries = 0; pieces.words() && known == begin && tries < 3; ++tries) {
+      const word_stretch last = last_word_before(*pieces.words(), begin, goal + 1);
+      if (last.count == 0) break;
+      tokens = tokens_of(above, {begin, last.end});
+      if (tokens <= limit()) {
+        known = last.end;
+        first = pieces.next(last.next).range;
+      }
+      if (tokens == limit()) return known;
+      goal = aim(last.end, tokens);
+    }
     for (std::size_t step = 1; over == 0; step *= 2) {
       for (std::size_t i = 0; !first.empty() && (i < step || ends_.back() < goal); ++i) {
         ends_.push_back(first.end);
@@ -4653,7 +5010,7 @@ class chunk_builder {
         fit = middle;
       }
     }
-    return fit == 0 ? begin : ends_[fit - 1];
+    return fit == 0 ? known : ends_[fit - 1];
   }
 
   /// Where the chunk after `last` begins: with the longest run of whole pieces at the end of `last`
@@ -4661,7 +5018,13 @@ class chunk_builder {
   [[nodiscard]] std::size_t overlap_begin(const place& above, byte_range last, const piece& next,
                                           piece_source& pieces) {
     begins_.clear();
-    for (byte_range at = pieces.next(last.begin).range; at.begin < last.end && !at.empty();
+    std::size_t from = last.begin;
+    if (pieces.words() && counts_words()) {  // one word more than the overlap is enough
+      const std::size_t words = count_below({}, last);
+      const std::size_t enough = sizes_.overlap + 1;
+      if (words > enough) from = skip_words(*pieces.words(), from, words - enough).next;
+    }
+    for (byte_range at = pieces.next(from).range; at.begin < last.end && !at.empty();
          at = pieces.next(at.end).range) {
       begins_.push_back(at.begin);
     }
@@ -4672,7 +5035,8 @@ class chunk_builder {
     std::size_t best =
         begins_.size();   // the first known to be good, and above the last that is not
     std::size_t bad = 0;  // the chunk's own begin would be no progress
-    for (std::size_t step = 1; best - bad > 1; step *= 2) {
+    const bool one_each = pieces.words() && counts_words();  // but for words that hang together
+    for (std::size_t step = one_each ? sizes_.overlap : 1; best - bad > 1; step *= 2) {
       const std::size_t i = best - (std::min)(step, best - bad - 1);
       if (!good(i)) {
         bad = i;
@@ -4707,7 +5071,7 @@ class chunk_builder {
     drop_heading(bare);
     above.lines = {};
     emit(bare, grapheme);
-    drafts_.back().record.oversize = drafts_.back().record.token_count > limit();
+    drafts_.back().oversize = drafts_.back().token_count > limit();
   }
 
   // -- merging
@@ -4719,12 +5083,12 @@ class chunk_builder {
   /// One chunk from the first to the last of some neighbours; nothing if it would be too long.
   [[nodiscard]] std::optional<draft> merged(const draft& first, const draft& last) {
     draft both = first;
-    both.record.range.end = both.record.body.end = last.record.range.end;
+    both.range.end = both.body.end = last.range.end;
     place above;
-    above.heading = both.record.heading;
-    above.lines = {both.record.range.begin, both.record.body.begin};
-    if (!fits(above, both.record.body)) return std::nullopt;
-    both.record.token_count = count(search_text(source_, both.record));
+    above.heading = both.heading;
+    above.lines = {both.range.begin, both.body.begin};
+    if (!fits(above, both.body)) return std::nullopt;
+    both.token_count = count_below(both.heading, both.body);
     return both;
   }
 
@@ -4746,14 +5110,14 @@ class chunk_builder {
     const std::size_t least = sizes_.min_chunk_size;
     for (std::size_t i = 0; i < drafts_.size();) {
       std::size_t end = i + 1;
-      for (std::size_t sum = drafts_[i].record.token_count;
+      for (std::size_t sum = drafts_[i].token_count;
            end < drafts_.size() && sum < least && may_merge(drafts_[i], drafts_[end]); ++end) {
-        sum += drafts_[end].record.token_count;
+        sum += drafts_[end].token_count;
       }
       std::optional<draft> joined = merged_run(drafts_[i], i + 1, end);
       draft next = joined ? std::move(*joined) : std::move(drafts_[i]);
       i = end;
-      if (next.record.token_count < least && !out.empty() && may_merge(out.back(), next)) {
+      if (next.token_count < least && !out.empty() && may_merge(out.back(), next)) {
         if ((joined = merged(out.back(), next))) {
           out.back() = std::move(*joined);
           continue;
@@ -4771,6 +5135,8 @@ class chunk_builder {
   const sentence_options& sentences_;
   double bytes_per_token_ = 4.0;
   std::string joined_;
+  byte_range counted_;  // the last body that was counted in words, and how many they are
+  std::size_t words_counted_ = 0;
   std::vector<std::size_t> ends_;
   std::vector<std::size_t> begins_;
   std::vector<draft> drafts_;
@@ -4977,6 +5343,14 @@ inline void write_sections(chunk_builder& out, const std::vector<section>& secti
     bare.lines = {};
     out.write(bare, {sections[heading].lines.begin, end});
   };
+  const auto has_text = [&](std::size_t i) { return !trim(out.text(), sections[i].own).empty(); };
+  std::size_t last_text = last;  // no section from here on has one
+  while (last_text > first && !has_text(last_text - 1)) --last_text;
+  const auto has_text_inside = [&](std::size_t i) {
+    std::size_t inner = i + 1;
+    while (inner < sections[i].next && !has_text(inner)) ++inner;
+    return inner < sections[i].next;
+  };
   std::size_t pending = first;  // the first heading that waits for a text
   for (std::size_t i = first; i < last;) {
     const section& own = sections[i];
@@ -5001,7 +5375,8 @@ inline void write_sections(chunk_builder& out, const std::vector<section>& secti
       }
     }
     if (text.empty()) {
-      const bool in_paths_only = i == 0 || (!leaf && pending == i);
+      const bool in_paths_only =
+          i == 0 || (!leaf && pending == i && (i >= last_text || has_text_inside(i)));
       ++i;
       if (in_paths_only) pending = i;
       continue;
@@ -5326,7 +5701,7 @@ class semantic_writer {
   void note_gaps() {
     std::size_t at = 0;
     for (chunk_builder::draft& next : out_.drafts()) {
-      const std::size_t begin = next.record.range.begin;
+      const std::size_t begin = next.range.begin;
       while (at < found_.sentences.size() && found_.sentences[at].begin < begin) ++at;
       const bool opens = at < found_.sentences.size() && found_.sentences[at].begin == begin;
       next.gap = opens && at > 0 ? distance(at - 1) : 0;
@@ -5432,12 +5807,11 @@ inline void write_children(chunk_builder& parents, chunk_builder& out,
     if (parent.first_whole < parent.last_whole) {
       write_sections(out, sections, false, parent.first_whole, parent.last_whole);
     } else {
-      const chunk& own = parent.record;
       place above;
-      above.heading = own.heading;
-      if (own.body != own.range) above.lines = {own.range.begin, own.body.begin};
+      above.heading = parent.heading;
+      if (parent.body != parent.range) above.lines = {parent.range.begin, parent.body.begin};
       above.section = parent.section;
-      out.write(above, own.body);
+      out.write(above, parent.body);
     }
     if (children.size() == first + 1) children.pop_back();
     for (std::size_t child = first; child < children.size(); ++child) children[child].parent = i;

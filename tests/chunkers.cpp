@@ -665,3 +665,18 @@ TEST_CASE("whole: a page that is only a title is one chunk whose body lies insid
     CHECK(rag::search_text(page, only).find('T') != std::string::npos);
   }
 }
+
+TEST_CASE("structure: headings without any text inside open the next chunk, the outer ones too") {
+  const rag::document page{.id = "d", .text = "# One\n\n## Two\n\n# Three\n\nText.\n"};
+  const auto chunks = rag::chunk_structure(page);
+  REQUIRE(chunks.size() == 1);
+  CHECK(chunks[0].heading == "One\n\nTwo\n\nThree");
+  CHECK(rag::chunk_text(page, chunks[0]) == "# One\n\n## Two\n\n# Three\n\nText.");
+}
+
+TEST_CASE("structure: a chunk does not begin with the form feed before its heading") {
+  const rag::document page{.id = "d", .text = "\fTitle\n---\n\nText.\n"};
+  const auto chunks = rag::chunk_structure(page);
+  REQUIRE(chunks.size() == 1);
+  CHECK(chunks[0].range == rag::byte_range{1, 17});
+}

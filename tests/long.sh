@@ -1,8 +1,8 @@
 #!/bin/sh
-# The longer checks, each in a build folder of its own; an hour or so on two cores.
+# The longer checks, each in a build folder of its own; some hours on two cores.
 #
 # usage: sh tests/long.sh [sanitize] [threads] [libcxx] [unity] [chars] [fastmath] [runs]
-#                         [searches] [documents] [portability]
+#                         [searches] [chunks] [fuzz] [documents] [portability]
 # Without arguments all of them. Needs what tests/run.sh installs; a check whose compiler is missing
 # is left out and said to be.
 root=$(cd "$(dirname "$0")/.." && pwd) || exit 1
@@ -57,6 +57,13 @@ searches() {
   with runs "-R ^(atomicity|threads)$ --timeout 10800" -D CMAKE_BUILD_TYPE=Release
   unset RAG_RETRIEVE_PROPERTY_RUNS
 }
+# Millions of made documents through every chunker, and four times as many against cmark.
+chunks() {
+  RAG_RETRIEVE_PROPERTY_RUNS=${RAG_RETRIEVE_PROPERTY_RUNS:-1000000} export RAG_RETRIEVE_PROPERTY_RUNS
+  with runs "-R ^properties_chunkers$ --timeout 20000" -D CMAKE_BUILD_TYPE=Release
+  unset RAG_RETRIEVE_PROPERTY_RUNS
+}
+fuzz() { sh tests/fuzz/run.sh 900 || failed="$failed fuzz"; }
 documents() {
   echo "==== documents: every chunker over hard documents"
   if [ ! -d "${RAG_RETRIEVE_DATASETS:-}/nasty" ]; then
@@ -68,7 +75,7 @@ documents() {
 }
 portability() { sh tests/portability/run.sh build/portability || failed="$failed portability"; }
 
-for check in ${*:-sanitize threads libcxx unity chars fastmath runs searches documents portability}; do
+for check in ${*:-sanitize threads libcxx unity chars fastmath runs searches chunks fuzz documents portability}; do
   $check
 done
 if [ -n "$failed" ]; then echo "failed:$failed"; exit 1; fi
