@@ -1,7 +1,7 @@
 #!/bin/sh
 # The longer checks, each in a build folder of its own; some hours on two cores.
 #
-# usage: sh tests/long.sh [sanitize] [threads] [libcxx] [unity] [chars] [fastmath] [runs]
+# usage: sh tests/long.sh [sanitize] [threads] [libcxx] [unity] [chars] [levels] [fastmath] [runs]
 #                         [searches] [chunks] [fuzz] [documents] [portability]
 # Without arguments all of them. Needs what tests/run.sh installs; a check whose compiler is missing
 # is left out and said to be.
@@ -45,6 +45,18 @@ libcxx() {
 }
 unity() { with unity "$without_compilers" -D CMAKE_UNITY_BUILD=ON; }
 chars() { with chars "$without_compilers" -D CMAKE_CXX_FLAGS=-funsigned-char; }
+# Words at every level of optimisation: the lists are those of exhaustive scoring, and the golden
+# numbers the same.
+levels() {
+  for compiler in g++ $clang; do
+    for level in 0 1 2 3; do
+      echo "==== levels: $compiler -O$level"
+      $compiler -std=c++20 -O$level -pthread -I . -I tests tests/main.cpp tests/terms.cpp \
+        tests/terms_exhaustive.cpp -o build/levels && build/levels --no-intro --minimal ||
+        failed="$failed levels"
+    done
+  done
+}
 fastmath() { with fastmath "-R vector|persistence" -D CMAKE_CXX_FLAGS="-O2 -ffast-math"; }
 runs() {
   RAG_RETRIEVE_PROPERTY_RUNS=${RAG_RETRIEVE_PROPERTY_RUNS:-20000} export RAG_RETRIEVE_PROPERTY_RUNS
@@ -75,7 +87,7 @@ documents() {
 }
 portability() { sh tests/portability/run.sh build/portability || failed="$failed portability"; }
 
-for check in ${*:-sanitize threads libcxx unity chars fastmath runs searches chunks fuzz documents portability}; do
+for check in ${*:-sanitize threads libcxx unity chars levels fastmath runs searches chunks fuzz documents portability}; do
   $check
 done
 if [ -n "$failed" ]; then echo "failed:$failed"; exit 1; fi

@@ -4,8 +4,9 @@
 usage: lexical.py FOLDER [--rounds N] [--work FOLDER] [--flags "-O3 -march=native"] [--parts LIST]
 
 FOLDER holds corpus.tsv (or corpus.tsv.xz: id, tab, text) and queries.txt, as cppdocs-passages does.
-Peers are taken where they are found: SQLite FTS5 (libsqlite3-dev), Xapian (libxapian-dev), and the
-prototype and its variants from the folder that the environment variable RAG_RETRIEVE_BENCH names.
+Peers are taken where they are found: SQLite FTS5 (libsqlite3-dev), Xapian (libxapian-dev), and, by
+their harnesses in the folder that the environment variable RAG_RETRIEVE_BENCH names, Tantivy (cargo),
+Lucene 8 (a JDK, liblucene8-java) and a prototype with its variants.
 Engines run in turn, round after round; each number is the median of the rounds, in one thread's
 processor time. Ratios are good within one run only.
 """
@@ -16,6 +17,7 @@ import math
 import os
 import pathlib
 import re
+import shutil
 import statistics
 import subprocess
 import sys
@@ -67,14 +69,33 @@ def compile_program(work, compiler, flags):
     return [e for e in ("fts5", "xapian") if "-DBENCH_" + e.upper() in extra]
 
 
-def compile_prototype(work, compiler, flags):
+def compile_harnesses(work, compiler, flags):
+    """Engine -> command, of those in the folder RAG_RETRIEVE_BENCH. Each takes TOKENS QUERIES and prints a JSON line."""
     folder = os.environ.get("RAG_RETRIEVE_BENCH")
     if not folder:
-        print("left out: the prototype (RAG_RETRIEVE_BENCH is not set)", file=sys.stderr)
-        return False
-    subprocess.run([compiler, "-std=c++20", *flags, f"-I{folder}", f"{folder}/lexical_baseline.cpp", "-o",
-                    str(work / "prototype")], check=True)
-    return True
+        print("left out: Tantivy, Lucene and the prototype (RAG_RETRIEVE_BENCH is not set)", file=sys.stderr)
+        return {}
+    folder = pathlib.Path(folder)
+    subprocess.run([compiler, "-std=c++20", *flags, f"-I{folder}", folder / "lexical_baseline.cpp", "-o",
+                    work / "prototype"], check=True)
+    found = {name: [work / "prototype", "--variant", name] for name in ("packed", "fixed", "taat")}
+    if shutil.which("cargo"):
+        shutil.copytree(folder / "peers_lexical/lexical_tantivy", work / "tantivy", dirs_exist_ok=True)
+        subprocess.run(["cargo", "build", "--release", "--quiet"], cwd=work / "tantivy", check=True,
+                       env={**os.environ, "RUSTFLAGS": "-C target-cpu=native"})
+        found["tantivy"] = [work / "tantivy/target/release/lexical_tantivy", "--variant", "pruned", "--dir", work]
+    else:
+        print("left out: Tantivy (needs cargo)", file=sys.stderr)
+    jars = [*pathlib.Path("/usr/share/java").glob("lucene-core-8*.jar"),
+            *pathlib.Path("/usr/share/java").glob("lucene-analyzers-common-8*.jar")]
+    if shutil.which("javac") and jars:
+        path = ":".join(map(str, jars))
+        subprocess.run(["javac", "-cp", path, "-d", work / "lucene", folder / "LexicalLucene.java"], check=True)
+        found["lucene"] = ["java", "-Xmx4g", "-cp", f"{path}:{work / 'lucene'}", "LexicalLucene", "--variant", "pruned",
+                           "--dir", work]
+    else:
+        print("left out: Lucene (needs a JDK and liblucene8-java)", file=sys.stderr)
+    return found
 
 
 def run(command):
@@ -82,9 +103,11 @@ def run(command):
     return dict(line.split("\t") for line in out.splitlines())
 
 
-def run_prototype(work, variant, tokens, queries, passes):
-    out = subprocess.run([work / "prototype", tokens, queries, "--reps", str(passes), "--variant", variant],
-                         check=True, capture_output=True, text=True).stdout
+def run_harness(command, tokens, queries, passes):
+    """The harnesses take the files first, and options in any order behind them."""
+    first = next((i for i, part in enumerate(command) if str(part).startswith("--variant")), len(command))
+    line = [*command[:first], tokens, queries, "--reps", passes, *command[first:]]
+    out = subprocess.run([str(c) for c in line], check=True, capture_output=True, text=True).stdout
     got = json.loads(out)
     return {"top 10": 1e6 / got["k10"]["qps"], "top 10 p95": got["k10"]["p95_us"],
             "top 100": 1e6 / got["k100"]["qps"], "top 100 p95": got["k100"]["p95_us"],
@@ -140,7 +163,7 @@ def main():
     parts, flags = given.parts.split(","), given.flags.split()
     sizes = make_files(given.folder, work)
     peers = compile_program(work, given.compiler, flags)
-    prototype = "prototype" in parts and compile_prototype(work, given.compiler, flags)
+    harnesses = compile_harnesses(work, given.compiler, flags) if "prototype" in parts else {}
     queries, long = work / "queries.txt", work / "long.txt"
     passes = ["--passes", given.passes]
     table = Table()
@@ -149,19 +172,18 @@ def main():
         if "full" in parts:
             table.add("ours", "", run([work / "lexical", "ours", tokens, queries, "--long", long, "--raw",
                                        work / "corpus.tsv", *passes]))
-        if prototype:
-            for variant in ("packed", "fixed", "taat"):
-                table.add(variant, "", run_prototype(work, variant, tokens, queries, given.passes))
-                got = run_prototype(work, variant, tokens, long, given.passes)
-                table.add(variant, ", 40 words", {k: v for k, v in got.items() if k in ("top 10", "top 100")})
+        for name, command in harnesses.items():
+            table.add(name, "", run_harness(command, tokens, queries, given.passes))
+            got = run_harness(command, tokens, long, given.passes)
+            table.add(name, ", 40 words", {k: v for k, v in got.items() if k in ("top 10", "top 100")})
         if "growth" in parts:
             for size in sizes[:-1]:
                 small = work / f"tokens-{size}.tsv"
                 keep = lambda got: {k: v for k, v in got.items() if k in ("top 10", "top 100")}
                 table.add("ours", f", {size} passages", keep(run([work / "lexical", "ours", small, queries, *passes])))
-                for variant in ("packed", "taat") if prototype else ():
-                    table.add(variant, f", {size} passages",
-                              keep(run_prototype(work, variant, small, queries, given.passes)))
+                for name in ("packed", "taat") if harnesses else ():
+                    table.add(name, f", {size} passages",
+                              keep(run_harness(harnesses[name], small, queries, given.passes)))
         for peer in peers if "peers" in parts and number == 0 else ():
             table.add(peer, "", run([work / "lexical", peer, tokens, queries, *passes]))
     table.show()
