@@ -1215,22 +1215,87 @@ void for_each_block(std::string_view text, byte_range within, bool line_by_line,
 
 /// A name follows: never the end of a sentence, if written with a capital ("20 ms." may be one).
 inline constexpr std::string_view title_words[] = {
-    "adm", "asst", "brig", "capt", "cmdr", "col",    "cpl",  "dr",  "fr", "gen",
-    "gov", "hon",  "hr",   "lt",   "maj",  "messrs", "mlle", "mme", "mr", "mrs",
-    "ms",  "mt",   "pres", "prof", "rep",  "rev",    "sen",  "sgt", "st", "supt"};
+    "adm", "asst", "brig", "capt", "cmdr", "col",    "cpl",  "dir", "dr",  "fr",  "gen",
+    "gov", "hon",  "hr",   "lt",   "maj",  "messrs", "mlle", "mme", "mr",  "mrs", "ms",
+    "mt",  "pres", "prof", "rep",  "rev",  "sen",    "sgt",  "st",  "supt"};
 
 /// Goes on by its meaning: never the end.
-inline constexpr std::string_view inner_words[] = {
-    "adj",  "approx", "avv",  "bzw", "ca",  "cf",   "d.h", "dott", "dr",
-    "e.g",  "esp",    "evtl", "ggf", "i.e", "incl", "ing", "med",  "prof",
-    "resp", "sig",    "univ", "vgl", "viz", "vs",   "z.b"};
+inline constexpr std::string_view inner_words[] = {"adj",
+                                                   "approx",
+                                                   "avv",
+                                                   "bzw",
+                                                   "ca",
+                                                   "cf",
+                                                   "d.h",
+                                                   "dott",
+                                                   "dr",
+                                                   "e.g",
+                                                   "es",
+                                                   "esp",
+                                                   "evtl",
+                                                   "ggf",
+                                                   "i.e",
+                                                   "incl",
+                                                   "ing",
+                                                   "kath",
+                                                   "med",
+                                                   "prof",
+                                                   "psicol",
+                                                   "resp",
+                                                   "sig",
+                                                   "univ",
+                                                   "vgl",
+                                                   "viz",
+                                                   "vs",
+                                                   "z.b",
+                                                   "\xCE\x94\xCF\x81",          // Greek: Dr.
+                                                   "\xD0\xB3\xD0\xB3",          // Russian: years
+                                                   "\xD0\xBF\xD0\xB3\xD1\x82",  // settlement
+                                                   "\xD0\xBF\xD1\x80\xD0\xBE\xD1\x84",  // Prof.
+                                                   "\xD1\x83\xD0\xBB"};                 // street
 
 /// A number follows: not the end before a number.
-inline constexpr std::string_view reference_words[] = {
-    "apr",  "art",  "aug",       "ch",        "chap", "dec", "eq",  "eqs",  "ext", "feb",
-    "fig",  "figs", "ft",        "jan",       "jul",  "jun", "lb",  "lbs",  "no",  "nos",
-    "nov",  "nr",   "n\xC2\xB0", "n\xC2\xBA", "oct",  "oz",  "p",   "para", "pp",  "ref",
-    "refs", "sec",  "sect",      "sep",       "sept", "str", "vol", "vols"};
+inline constexpr std::string_view reference_words[] = {"apr",
+                                                       "art",
+                                                       "aug",
+                                                       "ch",
+                                                       "chap",
+                                                       "dec",
+                                                       "eq",
+                                                       "eqs",
+                                                       "ext",
+                                                       "feb",
+                                                       "fig",
+                                                       "figs",
+                                                       "ft",
+                                                       "jan",
+                                                       "jul",
+                                                       "jun",
+                                                       "lb",
+                                                       "lbs",
+                                                       "mar",
+                                                       "no",
+                                                       "nos",
+                                                       "nov",
+                                                       "nr",
+                                                       "n\xC2\xB0",
+                                                       "n\xC2\xBA",
+                                                       "oct",
+                                                       "oz",
+                                                       "p",
+                                                       "page",
+                                                       "para",
+                                                       "pp",
+                                                       "ref",
+                                                       "refs",
+                                                       "sec",
+                                                       "sect",
+                                                       "sep",
+                                                       "sept",
+                                                       "str",
+                                                       "vol",
+                                                       "vols",
+                                                       "\xD0\x9A\xD0\xB2"};  // Russian: flat
 
 /// May stand last, but often does not: the end only before a usual opening word.
 inline constexpr std::string_view optional_words[] = {"al",   "assn", "ave", "blvd", "bros", "co",
@@ -1240,18 +1305,27 @@ inline constexpr std::string_view optional_words[] = {"al",   "assn", "ave", "bl
 /// Times and eras, often the last words of a sentence.
 inline constexpr std::string_view time_words[] = {"a.d", "a.m", "b.c", "b.c.e", "c.e", "p.m"};
 
+/// Academic degrees: the end before a capital that a statement follows, as in "her Ph.D. Tom was".
+inline constexpr std::string_view degree_words[] = {"b.a",  "b.sc", "j.d",  "ll.b",
+                                                    "ll.m", "m.a",  "m.sc", "ph.d"};
+
+/// A number before one is a day: "am 12. Juni".
+inline constexpr std::string_view month_words[] = {
+    "April", "August", "Dezember",    "Februar",  "Januar",  "Juli",
+    "Juni",  "Mai",    "M\xC3\xA4rz", "November", "Oktober", "September"};
+
 /// Words that often open an English sentence and seldom follow an abbreviation inside one.
 inline constexpr std::string_view opening_words[] = {
-    "A",       "About", "After", "All",  "Also",  "An",    "And",   "Are",    "As",      "At",
-    "Both",    "But",   "By",    "Can",  "Did",   "Do",    "Does",  "Each",   "Even",    "Every",
-    "For",     "From",  "Had",   "Has",  "Have",  "He",    "Her",   "Here",   "His",     "How",
-    "However", "I",     "If",    "In",   "Is",    "It",    "Its",   "Just",   "Let",     "Many",
-    "May",     "Maybe", "More",  "Most", "My",    "Next",  "No",    "Not",    "Now",     "Of",
-    "On",      "Once",  "One",   "Only", "Or",    "Other", "Our",   "Please", "Several", "She",
-    "Since",   "So",    "Some",  "Such", "That",  "The",   "Their", "Then",   "There",   "These",
-    "They",    "This",  "Those", "Thus", "To",    "Today", "Under", "Until",  "Use",     "Was",
-    "We",      "Were",  "What",  "When", "Where", "Which", "While", "Who",    "Why",     "Will",
-    "With",    "You",   "Your"};
+    "A",       "About", "After", "All",   "Also", "An",    "And",   "Are",    "As",      "At",
+    "Both",    "But",   "By",    "Can",   "Did",  "Do",    "Does",  "Each",   "Even",    "Every",
+    "For",     "From",  "Had",   "Has",   "Have", "He",    "Her",   "Here",   "His",     "How",
+    "However", "I",     "If",    "In",    "Is",   "It",    "Its",   "Just",   "Let",     "Many",
+    "May",     "Maybe", "More",  "Most",  "My",   "Next",  "No",    "Not",    "Now",     "Of",
+    "On",      "Once",  "One",   "Only",  "Or",   "Other", "Our",   "Please", "Several", "She",
+    "Since",   "So",    "Some",  "Start", "Such", "That",  "The",   "Their",  "Then",    "There",
+    "These",   "They",  "This",  "Those", "Thus", "To",    "Today", "Under",  "Until",   "Use",
+    "Was",     "We",    "Were",  "What",  "When", "Where", "Which", "While",  "Who",     "Why",
+    "Will",    "With",  "You",   "Your"};
 
 /// Words with which a time can open a sentence.
 inline constexpr std::string_view time_openers[] = {"after", "around", "at", "before", "by",
@@ -1271,6 +1345,7 @@ class word_filter {
     add(reference_words);
     add(optional_words);
     add(time_words);
+    add(degree_words);
   }
   [[nodiscard]] constexpr bool may_hold(std::string_view word) const {
     return !word.empty() && word.size() <= longest &&
@@ -1278,7 +1353,7 @@ class word_filter {
   }
 
  private:
-  static constexpr std::size_t longest = 6;
+  static constexpr std::size_t longest = 8;
   static constexpr unsigned code(char letter) { return static_cast<unsigned char>(letter) & 31U; }
 
   constexpr void add(std::span<const std::string_view> list) {
@@ -1347,12 +1422,32 @@ enum class mark_kind : std::uint8_t {
          (v >= 0x3008 && v <= 0x301A && v % 2 == 0 && v != 0x3012);
 }
 
-/// The bytes with which a mark, bullet, list marker or code span may begin or end: most text is
-/// passed over by this one look.
+/// How a quotation opens and closes; of two that begin alike the longer comes first.
+struct quote_pair {
+  std::string_view open;
+  std::string_view close;
+};
+inline constexpr quote_pair quote_pairs[] = {
+    {"\"", "\""},
+    {"''", "''"},
+    {"'", "'"},
+    {"``", "''"},
+    {"`", "'"},
+    {"\xC2\xAB", "\xC2\xBB"},
+    {"\xC2\xBB", "\xC2\xAB"},
+    {"\xE2\x80\x9C", "\xE2\x80\x9D"},
+    {"\xE2\x80\x9E", "\xE2\x80\x9C"},
+    {"\xE2\x80\x98", "\xE2\x80\x99"},
+};
+
+/// The bytes with which a mark, quote, bullet, list marker or code span may begin or end: most text
+/// is passed over by this one look.
 [[nodiscard]] constexpr std::array<bool, 256> make_mark_bytes() {
   std::array<bool, 256> mark_bytes{};
-  for (char c : {'.', '!', '?', ')', '`'}) mark_bytes[static_cast<unsigned char>(c)] = true;
-  for (unsigned lead : {0xCDU, 0xD6U, 0xD8U, 0xDBU, 0xE0U, 0xE1U, 0xE2U, 0xE3U, 0xEFU}) {
+  for (char c : {'.', '!', '?', ')', '`', '"', '\''}) {
+    mark_bytes[static_cast<unsigned char>(c)] = true;
+  }
+  for (unsigned lead : {0xC2U, 0xCDU, 0xD6U, 0xD8U, 0xDBU, 0xE0U, 0xE1U, 0xE2U, 0xE3U, 0xEFU}) {
     mark_bytes[lead] = true;
   }
   return mark_bytes;
@@ -1365,12 +1460,11 @@ inline constexpr std::array<bool, 256> mark_bytes = make_mark_bytes();
   unsigned char any = 0;
   for (std::size_t i = 0; i < found.size(); ++i) {
     const auto byte = static_cast<unsigned char>(block[i]);
-    unsigned char least = 1;  // becomes zero where the byte is one of the marks
-    for (const char mark : {'.', '!', '?', ')', '`'}) {
-      least =
-          (std::min)(least, static_cast<unsigned char>(byte ^ static_cast<unsigned char>(mark)));
-    }
-    const auto hit = static_cast<unsigned char>((1U - least) | (byte >> 7));
+    // From ! to . stand both quotes, the bracket, and few that are no marks.
+    const bool near_stop = static_cast<unsigned char>(byte - '!') <= '.' - '!';
+    const bool mark = byte == '?' || byte == '`';
+    const auto hit =
+        static_cast<unsigned char>((near_stop ? 1U : 0U) | (mark ? 1U : 0U) | (byte >> 7));
     any = static_cast<unsigned char>(any | hit);
     found[i] = static_cast<char>(hit);
   }
@@ -1435,21 +1529,42 @@ struct follower {
   bool code = false;     // it opens a code span
 };
 
-/// The marker of a list: "2.)" after "1.)", "b." after "a.", or the bullet once more.
+/// The marker of a list: "2.)" after "1.)", "b." after "a.", "ii)" after "i)", or the bullet once
+/// more.
 struct list_marker {
+  enum class sort : std::uint8_t { none, bullet, number, letter, roman };
+
   std::string text;
   std::size_t head = 0;  // bytes before its first '.' or ')'
   std::size_t size = 0;  // in bytes; 0: no list
-  bool bullet = false;
+  sort kind = sort::none;
+  bool in_line = false;  // Roman numerals that go on in one line with a stop alone: words, no list
+
+  [[nodiscard]] bool has_bracket() const { return text.find(')') != std::string::npos; }
 };
 
-/// Reads "7.", "7)", "7.)", "(7)", "b." or a bullet and says how the list goes on.
-[[nodiscard]] inline list_marker next_marker(std::string_view text, std::size_t begin) {
+inline constexpr std::string_view roman_numerals[] = {"i",    "ii", "iii", "iv", "v",   "vi", "vii",
+                                                      "viii", "ix", "x",   "xi", "xii", ""};
+
+/// True for a numeral of more than one letter: one alone is a letter too.
+[[nodiscard]] inline bool is_roman(std::string_view word) {
+  return word.size() > 1 && word.find_first_not_of("ivx") == std::string_view::npos;
+}
+
+/// Reads "7.", "7)", "7.)", "(7)", "b.", "ii)" or a bullet and says how the list goes on; `last`:
+/// by which marker this one was expected. "(7)." is a reference.
+[[nodiscard]] inline list_marker next_marker(std::string_view text, std::size_t begin,
+                                             const list_marker& last = {}) {
+  using sort = list_marker::sort;
   const code_point first = decode(text, begin);
   if (is_bullet(first.value)) {
-    return {std::string(text.substr(begin, first.length)), 0, first.length, true};
+    return {std::string(text.substr(begin, first.length)), 0, first.length, sort::bullet};
   }
   std::string next;
+  sort kind = sort::number;
+  const auto run = [text](std::size_t from, std::string_view of) {
+    return text.substr(from, (std::min)(text.find_first_not_of(of, from), text.size()) - from);
+  };
   std::size_t at = begin;
   if (first.value == '(') next += text[at++];
   const std::size_t digits = at;
@@ -1457,9 +1572,21 @@ struct list_marker {
   while (at < text.size() && at - digits < 4 && is_ascii_digit(byte_at(text, at))) {
     number = number * 10 + (byte_at(text, at++) - '0');
   }
+  const bool may_be_roman =
+      at < text.size() && (text[at] == 'i' || text[at] == 'v' || text[at] == 'x');
+  const std::string_view numeral = may_be_roman ? run(at, "ivx") : std::string_view();
+  const auto* const roman =
+      std::find(std::begin(roman_numerals), std::end(roman_numerals) - 2, numeral);
   if (at > digits) {
     next += text_of(number + 1);
+  } else if (roman != std::end(roman_numerals) - 2 &&
+             (last.kind == sort::roman ||
+              (last.kind == sort::none && (numeral == "i" || is_roman(numeral))))) {
+    kind = sort::roman;
+    next += roman[1];
+    at += numeral.size();
   } else if (at < text.size() && text[at] >= 'a' && text[at] <= 'y') {
+    kind = sort::letter;
     next += static_cast<char>(text[at++] + 1);
   } else {
     return {};
@@ -1468,8 +1595,9 @@ struct list_marker {
   const std::size_t mark = at;
   while (at < text.size() && at - mark < 2 && (text[at] == '.' || text[at] == ')')) ++at;
   if (at == mark || at >= text.size() || text[at] != ' ') return {};
+  if (text.substr(mark, at - mark) == ")." && next[0] == '(') return {};
   next += text.substr(mark, at - mark);
-  return {next, head, next.size(), false};
+  return {next, head, next.size(), kind};
 }
 
 /// Splits one block. Every step moves forward; looking back is bounded by `longest` bytes.
@@ -1482,9 +1610,16 @@ class sentence_scanner {
         first_word_(block.begin),
         list_(next_marker(text_, block.begin)),
         extra_(extra),
-        out_(out) {}
+        out_(out) {
+    const bool plain = list_.kind == list_marker::sort::roman && !list_.has_bracket();
+    if (plain && text_.find(' ' + list_.text + ' ') != std::string_view::npos) {
+      list_ = {};
+      list_.in_line = true;
+    }
+  }
 
   void run() {
+    if (is_short_item()) return cut(text_.size());
     mark_finder marks(text_);
     for (std::size_t at = marks.next(sentence_); at < text_.size();) {
       at = marks.next(mark_bytes[byte_at(text_, at)] ? step(at) : at + 1);
@@ -1497,10 +1632,12 @@ class sentence_scanner {
 
  private:
   static constexpr std::size_t longest = 24;  // bytes of the longest word that is looked up
+  static constexpr std::size_t longest_quotation = 240;  // bytes; a longer one is parted
 
   /// Handles what begins at a byte that may matter; returns where to go on.
   std::size_t step(std::size_t at) {
     if (text_[at] == '`') return end_of_code(at);
+    if (const std::size_t after = open_quotation(at)) return after;
     if (const std::size_t after = list_item(at)) return after;
     if (const code_point point = decode(text_, at); mark_of(point.value) == mark_kind::none) {
       return at + point.length;
@@ -1529,6 +1666,10 @@ class sentence_scanner {
   std::size_t end_of_code(std::size_t at) {
     const std::size_t length = run_length(text_, at, '`');
     std::size_t from = at + length;
+    if (const std::size_t end = open_quotation(at)) {  // `quoted so.'
+      const std::size_t span = text_.find('`', from);
+      if (quote_end_ > at && span > quote_end_) return end;
+    }
     if (length >= unclosed_.size() || unclosed_[length]) return from;
     while ((from = text_.find('`', from)) != std::string_view::npos) {
       const std::size_t closing = run_length(text_, from, '`');
@@ -1545,6 +1686,100 @@ class sentence_scanner {
     return at + length;
   }
 
+  // -- quotations, within which no sentence ends if they are short
+
+  /// True for a quote of ASCII and for the first byte of those that quote_pairs has, and few
+  /// others.
+  bool may_be_quote(std::size_t at) const {
+    const char32_t byte = byte_at(text_, at);
+    if (byte < 0x80) return byte == '"' || byte == '\'' || byte == '`';
+    if ((byte != 0xC2 && byte != 0xE2) || at + 2 >= text_.size()) return false;
+    const char32_t last = byte_at(text_, byte == 0xC2 ? at + 1 : at + 2);
+    return byte == 0xC2 ? last == 0xAB || last == 0xBB : last >= 0x98 && last <= 0x9E;
+  }
+
+  /// Steps over a quote and notes where the quotation that it opens will end; 0: it is no quote.
+  std::size_t open_quotation(std::size_t at) {
+    if (!may_be_quote(at)) return 0;
+    if (at > sentence_ && (is_ascii_letter(byte_at(text_, at - 1)))) return at + 1;
+    const auto* const pair = std::find_if(
+        std::begin(quote_pairs), std::end(quote_pairs),
+        [&](const quote_pair& each) { return text_.substr(at, each.open.size()) == each.open; });
+    if (pair == std::end(quote_pairs)) return 0;
+    const std::size_t inside = at + pair->open.size();
+    if (inside <= quote_end_) return inside;
+    const code_point before = decode_before(text_, sentence_, at);
+    if (before.valid && !is_white_space(before.value) && !is_opener(before.value)) return inside;
+    if (text_.substr(inside).starts_with(' ') && !opens_spaced(inside)) return inside;
+    const std::size_t close = closing_quote(*pair, inside);
+    const bool open = close != 0 && (pair->close[0] != '\'' || is_spoken(close));
+    if (open) quote_end_ = close + pair->close.size();
+    return inside;
+  }
+
+  /// Of the quotes of "as '' Chaos '' is" the first opens: a capital or an ellipsis follows.
+  bool opens_spaced(std::size_t at) const {
+    at = (std::min)(text_.find_first_not_of(' ', at), text_.size());
+    const char32_t first = decode(text_, at).value;
+    return text_.substr(at).starts_with("..") ||
+           (is_letter_or_digit(first) && !is_lower_case(first));
+  }
+
+  /// Where the quote stands that closes a quotation with its first byte at `inside`; 0: none near.
+  /// Each place is looked at once for all that open before it.
+  std::size_t closing_quote(const quote_pair& pair, std::size_t inside) {
+    const bool spaced = text_.substr(inside).starts_with(' ');
+    const auto kind = static_cast<std::size_t>(&pair - std::begin(quote_pairs));
+    std::size_t& known = closes_[2 * kind + (spaced ? 1 : 0)];  // none before it
+    const std::string_view reach = text_.substr(0, inside + longest_quotation);
+    std::size_t at = (std::max)(inside, known);
+    work_ += 1;
+    while (at < reach.size() && (at = reach.find(pair.close, at)) != std::string_view::npos) {
+      if (pair.close[0] != '\'' || may_close(at, pair.close.size(), spaced)) {
+        work_ += at - (std::max)(inside, known);
+        known = at;
+        return at;
+      }
+      at += run_length(text_, at, '\'');
+    }
+    if (reach.size() > known) work_ += reach.size() - (std::max)(inside, known);
+    known = (std::max)(known, reach.size());
+    return 0;
+  }
+
+  /// An apostrophe closes a quotation behind a word, or behind a space what a space follows too.
+  bool may_close(std::size_t at, std::size_t length, bool spaced) const {
+    if (run_length(text_, at, '\'') != length) return false;
+    const code_point after = decode(text_, at + length);
+    if (text_[at - 1] == ' ') return spaced && (after.length == 0 || after.value == ' ');
+    return !is_letter_or_digit(after.value) && (!spaced || is_spoken(at));
+  }
+
+  /// True if what an apostrophe closes is more than a word or two: it ends with a mark, or stands
+  /// between spaces.
+  bool is_spoken(std::size_t close) const {
+    const char before = text_[close - 1];
+    return before == '.' || before == '!' || before == '?' || before == ',' || before == ' ';
+  }
+
+  /// Past the quote of "end . '' Next" if it belongs to what ends: if it closes a quotation, or is
+  /// the first and opens none that surely closes.
+  std::size_t end_of_spaced_quote(std::size_t at) {
+    if (at + 1 >= text_.size() || text_[at] != ' ') return at;
+    if (text_[at + 1] == '"') return at + 2 == quote_end_ ? quote_end_ : at;
+    if (text_[at + 1] != '\'') return at;
+    const std::size_t length = run_length(text_, at + 1, '\'');
+    const std::size_t end = at + 1 + length;
+    if (length > 2 || (end < text_.size() && text_[end] != ' ')) return at;
+    if (end == quote_end_) return end;
+    const std::size_t close = closing_quote(quote_pairs[3 - length], end);
+    if (close == 0) return quote_end_ == 0 ? end : at;
+    std::size_t after = close + length;
+    for (int i = 0; i < 2 && text_.substr(after).starts_with(' '); ++i) ++after;
+    const bool goes_on = is_lower_case(decode(text_, after).value);
+    return text_[close - 1] != ' ' || goes_on ? at : end;
+  }
+
   mark_run read_run(std::size_t at) {
     mark_run run;
     run.begin = run.end = at;
@@ -1558,6 +1793,7 @@ class sentence_scanner {
     }
     if (run.kind == mark_kind::stop) read_spaced_dots(run);
     run.closed = end_of_closers(run.end);
+    if (run.closed == run.end) run.closed = end_of_spaced_quote(run.end);
     work_ += run.closed - at;
     return run;
   }
@@ -1572,21 +1808,33 @@ class sentence_scanner {
     }
   }
 
-  /// Quotes and brackets, and numbers of footnotes: "end.)" or "end.[12]".
+  /// Quotes and brackets, and numbers of footnotes: "end.)", "end.[12]" or "end. [1] [2] Next".
   std::size_t end_of_closers(std::size_t at) const {
     for (;;) {
       const code_point point = decode(text_, at);
       if (point.value == '[') {
-        std::size_t end = at + 1;
-        while (end < text_.size() && end - at < 5 && is_ascii_digit(byte_at(text_, end))) ++end;
-        if (end == at + 1 || end >= text_.size() || text_[end] != ']') return at;
-        at = end + 1;
+        const std::size_t end = end_of_footnote(at);
+        if (end == at) return at;
+        at = end;
+      } else if (point.value == ' ' && at + 1 < text_.size() && text_[at + 1] == '[') {
+        const std::size_t end = end_of_footnote(at + 1);
+        if (end == at + 1 || (end < text_.size() && text_[end] != ' ' && text_[end] != '[')) {
+          return at;
+        }
+        at = end;
       } else if (is_closer(point.value)) {
         at += point.length;
       } else {
         return at;
       }
     }
+  }
+
+  /// Past "[12]", or `at`.
+  std::size_t end_of_footnote(std::size_t at) const {
+    std::size_t end = at + 1;
+    while (end < text_.size() && end - at < 5 && is_ascii_digit(byte_at(text_, end))) ++end;
+    return end == at + 1 || end >= text_.size() || text_[end] != ']' ? at : end + 1;
   }
 
   follower read_follower(std::size_t at) {
@@ -1653,10 +1901,12 @@ class sentence_scanner {
 
   bool ends_sentence(const mark_run& run) {
     if (run.closed >= text_.size()) return false;  // the block ends here anyway
+    if (run.closed < quote_end_) return false;
     if (!has_word_before(run.begin) || is_attached(text_, run.closed)) return false;
     if (in_brackets(run)) return false;
     const follower next = read_follower(run.closed);
     if (run.kind == mark_kind::full) return ends_full(run, next);
+    if (next.space && closes_reference(run)) return true;
     if (!next.space || !may_open(next)) return false;
     if (run.kind == mark_kind::dots) return ends_dots(run, next);
     if (run.kind == mark_kind::ask) return true;
@@ -1690,6 +1940,15 @@ class sentence_scanner {
            mark_of(decode(text_, next.at).value) == mark_kind::none;
   }
 
+  /// "(12)." ends a sentence whatever follows: "... as shown (12). mTOR is ..."
+  bool closes_reference(const mark_run& run) const {
+    std::size_t at = run.begin;
+    if (run.kind != mark_kind::stop || at < sentence_ + 3 || text_[--at] != ')') return false;
+    const std::size_t close = at;
+    while (at > sentence_ && close - at < 4 && is_ascii_digit(byte_at(text_, at - 1))) --at;
+    return at < close && at > sentence_ && text_[at - 1] == '(';
+  }
+
   bool ends_full(const mark_run& run, const follower& next) const {
     const char32_t first = next.first.value;
     if (next.space) return true;
@@ -1710,13 +1969,16 @@ class sentence_scanner {
   bool splits_off_first_dot(const mark_run& run) {
     if (!run.spaced || run.dots != 4 || run.closed > run.end) return false;
     if (run.begin == sentence_ || text_[run.begin - 1] == ' ') return false;
+    if (run.closed < quote_end_) return false;
     const follower next = read_follower(run.closed);
     return next.space && may_open(next);
   }
 
   /// The case of a single full stop before what may open a sentence.
   bool ends_stop(const mark_run& run, const follower& next) {
-    const std::string_view word = word_before(run.begin);
+    std::string_view word = word_before(run.begin);
+    const bool apart = word.empty() && run.begin > sentence_ && text_[run.begin - 1] == ' ';
+    if (apart) word = word_before(run.begin - 1);  // "Mr . Smith": texts in tokens stand so
     if (word.empty()) return true;
     if (is_item_number(word)) return false;
     if (!extra_.empty() && std::binary_search(extra_.begin(), extra_.end(), fold(word))) {
@@ -1729,9 +1991,12 @@ class sentence_scanner {
       if (in_list(title_words, lower) && is_capitalised(word)) return false;
       if (in_list(inner_words, lower)) return false;
       if (in_list(reference_words, lower)) return !is_number(next);
-      if (in_list(time_words, lower)) return ends_time(next, lower.ends_with('m'));
+      if (in_list(time_words, lower)) return ends_time(word, next, lower.ends_with('m'));
+      if (in_list(degree_words, lower)) return opens_sentence(next) || opens_statement(next);
       uncertain = uncertain || in_list(optional_words, lower);
     }
+    if (word == "in" && is_digits(word_left_of(word))) return !is_number(next);  // "3 in. 2 lb."
+    if (word.size() <= 2 && is_digits(word)) return !is_month(next);
     return !uncertain || opens_sentence(next);
   }
 
@@ -1747,6 +2012,31 @@ class sentence_scanner {
   /// A usual opening word, but no initial such as in "J. A. Smith".
   bool opens_sentence(const follower& next) const {
     return in_list(opening_words, word_at(next.word)) && !is_dotted_letter(next);
+  }
+
+  /// A capital, and a small letter at the next word: "Tom was".
+  bool opens_statement(const follower& next) const {
+    const std::string_view word = word_at(next.word);
+    const std::size_t after = next.word + word.size();
+    return is_capitalised(word) && after + 1 < text_.size() && text_[after] == ' ' &&
+           is_lower_case(decode(text_, after + 1).value);
+  }
+
+  static bool is_digits(std::string_view word) {
+    return !word.empty() && word.find_first_not_of("0123456789") == std::string_view::npos;
+  }
+
+  bool is_month(const follower& next) const {
+    const std::size_t end = text_.find_first_of(" \n\r\t.,;?!", next.word);
+    return in_list(month_words, text_.substr(next.word, (std::min)(end, text_.size()) - next.word));
+  }
+
+  /// The word before a word of the open sentence, a space between them.
+  std::string_view word_left_of(std::string_view word) {
+    if (word.empty()) return {};
+    const auto begin = static_cast<std::size_t>(word.data() - text_.data());
+    return begin > sentence_ && text_[begin - 1] == ' ' ? word_before(begin - 1)
+                                                        : std::string_view();
   }
 
   /// One letter and a full stop.
@@ -1767,19 +2057,31 @@ class sentence_scanner {
     if (word.data() > text_.data() + sentence_ + longest) return false;
     if (word.data() != text_.data() + opening_word()) return false;
     if (word.size() == 1) return is_letter_or_digit(byte_at(word, 0));
-    if (word.find_first_not_of("ivx") == std::string_view::npos) return word.size() <= 5;
+    if (is_roman(word)) return word.size() <= 5 && !list_.in_line;
     const bool digits = word.find_first_not_of("0123456789.") == std::string_view::npos;
     return digits && (word.size() <= 3 || word.find('.') != std::string_view::npos);
   }
 
-  /// A time ends a sentence before a usual opening word; a time of day before a title too and an
-  /// era before any capital, unless it opened the sentence itself: "At 5 a.m. Mr. Smith left."
-  bool ends_time(const follower& next, bool of_day) const {
+  /// A time ends a sentence before a usual opening word; a time of day before a title or another
+  /// time too and an era before any capital, unless it opened the sentence or what stands behind a
+  /// colon: "At 5 a.m. Mr. Smith left.", "He noted: In 44 B.C. Caesar died."
+  bool ends_time(std::string_view word, const follower& next, bool of_day) {
     if (opens_sentence(next)) return true;
     char buffer[longest] = {};
     const std::string_view after = word_at(next.word);
-    if (of_day ? !in_list(title_words, lower_case(after, buffer)) : after.empty()) return false;
-    return !in_list(time_openers, lower_case(word_at(opening_word()), buffer));
+    const bool ends =
+        of_day ? in_list(title_words, lower_case(after, buffer)) || is_time(next) : !after.empty();
+    if (!ends || in_list(time_openers, lower_case(word_at(opening_word()), buffer))) return false;
+    const std::string_view opener = word_left_of(word_left_of(word));
+    return !(is_capitalised(opener) && in_list(time_openers, lower_case(opener, buffer)));
+  }
+
+  /// "7 a.m."
+  bool is_time(const follower& next) const {
+    const std::size_t space = text_.find_first_not_of("0123456789:", next.word);
+    if (space == next.word || space >= text_.size() || text_[space] != ' ') return false;
+    const std::string_view rest = text_.substr(space + 1, 3);
+    return in_list(time_words, rest) && rest.ends_with('m');
   }
 
   /// "J" of "J. Smith", or "z" of "z. B.". A small letter of ASCII alone is a variable.
@@ -1809,7 +2111,17 @@ class sentence_scanner {
     return inner && letters > 0;
   }
 
-  // -- lists whose items follow one another inside a block
+  // -- lists
+
+  /// A bulleted item of a few words is one sentence, whatever marks it holds.
+  bool is_short_item() const {
+    constexpr std::size_t few = 48;  // bytes
+    const char first = text_[sentence_];
+    return (first == '*' || first == '-' || first == '+') && is_blank_at(text_, sentence_ + 1) &&
+           text_.size() - sentence_ <= few;
+  }
+
+  // Items may follow one another inside a block.
 
   /// If the marker of the next item stands around `at`: cuts before it, returns where it ends.
   std::size_t list_item(std::size_t at) {
@@ -1819,17 +2131,30 @@ class sentence_scanner {
     if (before != ' ' && before != '\n' && before != '\r') return 0;
     if (!text_.substr(begin).starts_with(list_.text)) return 0;
     const std::size_t end = begin + list_.size;
-    if (!list_.bullet && (end >= text_.size() || text_[end] != ' ')) return 0;
+    const bool bullet = list_.kind == list_marker::sort::bullet;
+    if (!bullet && (end >= text_.size() || text_[end] != ' ')) return 0;
+    const list_marker next = next_marker(text_, begin, list_);
+    const bool plain = list_.kind == list_marker::sort::letter && !list_.has_bracket();
+    if (plain && before == ' ' && !lettered_) {  // two letters make no list, three do
+      lettered_ = text_.find(' ' + next.text + ' ', end) != std::string_view::npos;
+      if (!lettered_) {
+        list_ = {};
+        return end;
+      }
+    }
     cut(begin);
-    list_ = next_marker(text_, begin);
+    list_ = next;
     return end;
   }
 
   std::string_view text_;
-  std::size_t sentence_;                // where the open sentence begins
-  std::size_t first_word_;              // no letter or digit lies between sentence_ and here
-  list_marker list_;                    // the item that would come next
-  std::size_t work_ = 0;                // see extra_work()
+  std::size_t sentence_;       // where the open sentence begins
+  std::size_t first_word_;     // no letter or digit lies between sentence_ and here
+  list_marker list_;           // the item that would come next
+  bool lettered_ = false;      // a list by plain letters is proven
+  std::size_t quote_end_ = 0;  // no sentence ends inside the quotation that closes here
+  std::array<std::size_t, 2 * std::size(quote_pairs)> closes_{};  // see closing_quote
+  std::size_t work_ = 0;                                          // see extra_work()
   std::array<bool, 8> unclosed_{};      // by length: no such run of backquotes follows
   std::span<const std::string> extra_;  // folded and sorted
   std::vector<byte_range>& out_;
@@ -1843,10 +2168,10 @@ class sentence_scanner {
 ///
 /// A sentence ends at . ! ? or their kin in other scripts, with the quotes and brackets that close
 /// behind them, if what follows may open one. It does not end before a small letter, inside
-/// numbers, names of files and hosts, after initials, titles and other abbreviations, or after the
-/// number that opens a list item. A blank line, heading, list item, table row or fence always ends
-/// one; a single line end does not, unless the options say so. Fenced code has no sentences but
-/// what blank lines separate.
+/// numbers, names of files and hosts, after initials, titles and other abbreviations, after the
+/// number that opens a list item, or inside a quotation of up to 240 bytes. A blank line, heading,
+/// list item, table row or fence always ends one; a single line end does not, unless the options
+/// say so. Fenced code has no sentences but what blank lines separate.
 ///
 /// "Dr. May saw p. 5. It was short." gives "Dr. May saw p. 5." and "It was short."
 /// Cost: O(bytes).
@@ -3367,7 +3692,8 @@ struct chunk {
   std::uint64_t revision = 0;
   byte_range range = {};     ///< its own heading line, if it opens with one, and its body
   byte_range body = {};      ///< inside range
-  std::string heading = {};  ///< what search_text puts above the body, without marks; may be empty
+  std::string heading = {};  ///< what search_text puts above the body: its heading without marks,
+                             ///< and below that, for a later part of a table, the header row
   std::vector<std::string> heading_path = {};  ///< titles from the outermost to its own
   std::string anchor = {};                     ///< of the heading, as GitHub forms it; may be empty
   std::size_t token_count = 0;                 ///< of search_text, by the chunker's counter
@@ -3784,7 +4110,7 @@ class gate {
 //   whole       the document as one chunk
 //   fixed       windows of a set number of tokens:  stride = chunk size - overlap
 //   sentence    each sentence
-//   packed      whole sentences, as many as fit
+//   packed      whole sentences, as many as fit; lists, tables, code, headings with their text too
 //   structure   sections, at the headings that the author wrote
 //   recursive   sections; one that is too long by paragraphs, then sentences, words, graphemes
 //   semantic    sentences, parted where an embedder finds that the subject changes
@@ -3796,7 +4122,8 @@ class gate {
 // For every input and every option: begins and ends strictly increase (parents and children are two
 // such lists); what is not covered is white space, a byte order mark, and for structure, recursive
 // and parent-child front matter and headings that stand in heading paths; no cut lies inside a
-// grapheme. No chunk exceeds its size by the caller's own counter, both as a slice and with its
+// grapheme. A table that is parted has its header row above each part, in search_text alone. No
+// chunk exceeds its size by the caller's own counter, both as a slice and with its
 // heading above it; only one indivisible grapheme may, and is flagged. Time is linear in the text
 // and the chunks for a counter that grows with its text (semantic: see there). One that does not
 // may cost more calls and shorter chunks, never the limit.
@@ -4268,7 +4595,7 @@ class heading_scanner {
 
 namespace detail {
 
-enum class cut : std::uint8_t { blocks, items, lines, sentences, tokens, words, graphemes };
+enum class cut : std::uint8_t { blocks, items, lines, rows, sentences, tokens, words, graphemes };
 
 /// A piece of a text, and the pieces it is cut into where it is too long itself.
 struct piece {
@@ -4276,14 +4603,21 @@ struct piece {
   cut finer = cut::graphemes;
 };
 
-/// A table: a row with bars, and below it a row of bars, dashes and colons only.
-[[nodiscard]] inline bool is_table(std::string_view text, byte_range block) {
-  const text_line head = line_at(text, block.begin);
-  if (slice(text, head.content).find('|') == std::string_view::npos) return false;
+/// The header row of a table: a row with bars, and below it a row of bars, dashes and colons only.
+/// A heading may stand above it. Empty if the block is no table.
+[[nodiscard]] inline byte_range table_header(std::string_view text, byte_range block) {
+  text_line head = line_at(text, block.begin);
+  while (head.next < block.end &&
+         (is_heading(slice(text, head.content), run_length(slice(text, head.content), 0, ' ')) ||
+          trim(text, head.content).empty())) {
+    head = line_at(text, head.next);
+  }
+  if (slice(text, head.content).find('|') == std::string_view::npos) return {};
   const std::string_view rule = slice(text, line_at(text, head.next).content);
-  return head.next < block.end && rule.find('-') != std::string_view::npos &&
-         rule.find('|') != std::string_view::npos &&
-         rule.find_first_not_of("|-: \t") == std::string_view::npos;
+  const bool table = head.next < block.end && rule.find('-') != std::string_view::npos &&
+                     rule.find('|') != std::string_view::npos &&
+                     rule.find_first_not_of("|-: \t") == std::string_view::npos;
+  return table ? trim(text, head.content) : byte_range{};
 }
 
 /// The blocks of a section, one line at a time: paragraphs, fences, lists, tables. A heading line
@@ -4350,7 +4684,8 @@ class block_reader {
 
   void close(std::size_t end) {
     const byte_range block = trim(text_, {begin_, end});
-    if (!block.empty()) blocks_.push_back({block, is_table(text_, block) ? cut::lines : finer_});
+    const bool table = finer_ == cut::sentences && !table_header(text_, block).empty();
+    if (!block.empty()) blocks_.push_back({block, table ? cut::rows : finer_});
     begin_ = end;
     finer_ = cut::sentences;
     after_heading_ = after_blank_ = false;
@@ -4387,6 +4722,27 @@ class block_reader {
   }
   close(text.size());
   return pieces;
+}
+
+/// The rows of a table. The first piece is the header row and the line below it.
+[[nodiscard]] inline std::vector<piece> row_pieces(std::string_view text, byte_range table) {
+  std::vector<piece> pieces = line_pieces(text, table, false);
+  const std::size_t below = line_at(text, table_header(text, table).begin).next;
+  const auto first_row = std::find_if(pieces.begin(), pieces.end(),
+                                      [&](const piece& line) { return line.range.begin > below; });
+  pieces.front().range.end = std::prev(first_row)->range.end;
+  pieces.front().finer = cut::lines;
+  pieces.erase(pieces.begin() + 1, first_row);
+  return pieces;
+}
+
+/// True if a sentence is a heading line, or lines with a setext underline.
+[[nodiscard]] inline bool is_heading_sentence(std::string_view text) {
+  if (text[0] == '#') return is_heading(text, 0);
+  if (text.back() != '=' && text.back() != '-') return false;
+  const std::size_t last = text.find_last_of("\r\n");
+  const std::string_view line = last == std::string_view::npos ? "" : text.substr(last + 1);
+  return !trim_blanks(line).empty() && setext_level(trim_blanks(line)) != 0;
 }
 
 /// The tokens of a text, each widened to grapheme boundaries and without outer white space.
@@ -4684,6 +5040,7 @@ class chunk_builder {
   /// Packs pieces of one kind into chunks, as many as fit. A piece that is too long by itself is
   /// cut into finer ones: the only recursion, as deep as there are kinds.
   void split(byte_range within, cut kind, place& above) {
+    if (kind == cut::rows) return split_table(within, above);
     piece_source pieces = pieces_of(within, kind);
     pack(pieces, within.begin, kind, above);
   }
@@ -4708,6 +5065,70 @@ class chunk_builder {
       first = pieces.next(overlap_begin(above, {begin, end}, next, pieces));
       if (first.range.begin == next.range.begin) known = 0;
     }
+  }
+
+  /// A table row by row. All chunks but the first have its header row above them; a row that has
+  /// no room below it goes without.
+  void split_table(byte_range table, place& above) {
+    const byte_range header = table_header(text_, table);
+    piece_source rows = pieces_of(table, cut::rows);
+    const piece first = rows.next(table.begin);
+    std::size_t end = furthest(above, first.range, rows);
+    if (end > first.range.begin) {
+      emit(above, {first.range.begin, end});
+    } else {
+      end = first.range.end;
+      split(first.range, first.finer, above);
+    }
+    place below = above;
+    if (!below.heading.empty()) below.heading += "\n\n";
+    below.heading += slice(text_, header);
+    for (piece row = rows.next(end); !row.range.empty(); row = rows.next(end)) {
+      end = furthest(below, row.range, rows);
+      if (end > row.range.begin) {
+        emit(below, {row.range.begin, end});
+      } else {
+        end = row.range.end;
+        fits(above, row.range) ? emit(above, row.range) : split(row.range, row.finer, above);
+      }
+    }
+  }
+
+  /// A text packed into chunks: its sentences, but a list, a table, fenced code, and a heading with
+  /// what follows it, each as one.
+  void pack_text(byte_range within) {
+    std::vector<piece> pieces;
+    byte_range heading;  // of one or more lines, which wait for what follows
+    const auto add = [&](byte_range range, cut finer, cut below_heading) {
+      const bool bare = heading.empty();
+      pieces.push_back(
+          {{bare ? range.begin : heading.begin, range.end}, bare ? finer : below_heading});
+      heading = {};
+    };
+    const std::vector<piece> blocks = block_reader(text_, within).read();
+    auto block = blocks.begin();
+    std::size_t done = within.begin;
+    for (const byte_range& sentence : sentence_ranges(text_, within, sentences_)) {
+      while (block->range.end <= sentence.begin) ++block;
+      const bool whole = block->finer != cut::sentences && sentence.begin == block->range.begin;
+      if (whole) {
+        add(block->range, block->finer, cut::blocks);
+        done = block->range.end;
+      }
+      if (sentence.begin < done) {  // inside that block; some run on past it
+        if (sentence.end <= done) continue;
+        pieces.back() = {{pieces.back().range.begin, sentence.end}, cut::sentences};
+      } else if (is_heading_sentence(slice(text_, sentence))) {
+        heading = {heading.empty() ? sentence.begin : heading.begin, sentence.end};
+      } else {
+        add(sentence, cut::words, cut::sentences);
+      }
+      done = sentence.end;
+    }
+    if (!heading.empty()) pieces.push_back({heading, cut::sentences});
+    piece_source all(text_, within, cut::sentences, std::move(pieces));
+    place none;
+    pack(all, within.begin, cut::sentences, none);
   }
 
   /// Sentences, packed into chunks.
@@ -4909,6 +5330,7 @@ class chunk_builder {
   [[nodiscard]] piece_source pieces_of(byte_range within, cut kind) {
     std::vector<piece> pieces;
     if (kind == cut::blocks) pieces = block_reader(text_, within).read();
+    if (kind == cut::rows) pieces = row_pieces(text_, within);
     if (kind == cut::items || kind == cut::lines) {
       pieces = line_pieces(text_, within, kind == cut::items);
     }
@@ -5013,6 +5435,18 @@ class chunk_builder {
     return fit == 0 ? known : ends_[fit - 1];
   }
 
+  /// Which of begins_, at least two, is looked at first: where words each count one, or where the
+  /// bytes that a token takes put the overlap.
+  [[nodiscard]] std::size_t overlap_guess(byte_range last, const piece_source& pieces) const {
+    const std::size_t count = begins_.size();
+    if (counts_words()) return count - (pieces.words() ? (std::min)(sizes_.overlap, count - 1) : 1);
+    const auto aim =
+        static_cast<std::size_t>(bytes_per_token_ * static_cast<double>(sizes_.overlap));
+    const std::size_t target = last.end - (std::min)(aim, last.size());
+    const auto at = std::lower_bound(begins_.begin(), begins_.end(), target) - begins_.begin();
+    return (std::clamp)(static_cast<std::size_t>(at), std::size_t{1}, count - 1);
+  }
+
   /// Where the chunk after `last` begins: with the longest run of whole pieces at the end of `last`
   /// that is within the overlap and leaves room for the next piece; else with that piece.
   [[nodiscard]] std::size_t overlap_begin(const place& above, byte_range last, const piece& next,
@@ -5035,14 +5469,18 @@ class chunk_builder {
     std::size_t best =
         begins_.size();   // the first known to be good, and above the last that is not
     std::size_t bad = 0;  // the chunk's own begin would be no progress
-    const bool one_each = pieces.words() && counts_words();  // but for words that hang together
-    for (std::size_t step = one_each ? sizes_.overlap : 1; best - bad > 1; step *= 2) {
-      const std::size_t i = best - (std::min)(step, best - bad - 1);
-      if (!good(i)) {
-        bad = i;
-        break;
-      }
-      best = i;
+    bool down = true;     // from a good one to earlier ones
+    if (best > 1) {
+      const std::size_t guess = overlap_guess(last, pieces);
+      down = good(guess);
+      down ? best = guess : bad = guess;
+    }
+    for (std::size_t step = 1; best - bad > 1; step *= 2) {
+      const std::size_t stride = (std::min)(step, best - bad - 1);
+      const std::size_t i = down ? best - stride : bad + stride;
+      const bool good_there = good(i);
+      good_there ? best = i : bad = i;
+      if (good_there != down) break;
     }
     while (best - bad > 1) {
       const std::size_t middle = bad + (best - bad) / 2;
@@ -5282,9 +5720,10 @@ struct packed_options {
   chunk_namer name = {};
 };
 
-/// Adds sentences to a chunk until the next would exceed the size. A sentence that is too long by
-/// itself is cut at words. The overlap is the longest run of whole sentences within it that leaves
-/// room for the next one; it may be none. Headings are text.
+/// Adds sentences to a chunk until the next would exceed the size. A list, a table, fenced code,
+/// and a heading with the sentence after it are added as one if they fit into a chunk, else in
+/// parts. A sentence that is too long by itself is cut at words. The overlap is the longest run of
+/// whole sentences within it that leaves room for the next one; it may be none. Headings are text.
 ///
 /// cost     O(bytes + bytes of the chunks)
 [[nodiscard]] inline result<std::vector<chunk>> try_chunk_packed(
@@ -5293,11 +5732,9 @@ struct packed_options {
                                   .chunk_size = options.chunk_size,
                                   .overlap = options.overlap,
                                   .overlap_from = detail::cut::sentences};
-  return detail::run_chunker(source, sizes, options.tokens, options.sentences, options.name,
-                             [](detail::chunk_builder& out, auto&&...) {
-                               detail::place none;
-                               out.split(out.content(), detail::cut::sentences, none);
-                             });
+  return detail::run_chunker(
+      source, sizes, options.tokens, options.sentences, options.name,
+      [](detail::chunk_builder& out, auto&&...) { out.pack_text(out.content()); });
 }
 [[nodiscard]] inline std::vector<chunk> chunk_packed(const document& source,
                                                      const packed_options& options = {}) {

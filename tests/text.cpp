@@ -479,6 +479,8 @@ TEST_CASE("sentences: the lists of words are sorted") {
   CHECK(sorted(rag::detail::time_words));
   CHECK(sorted(rag::detail::opening_words));
   CHECK(sorted(rag::detail::time_openers));
+  CHECK(sorted(rag::detail::degree_words));
+  CHECK(sorted(rag::detail::month_words));
 }
 
 TEST_CASE("sentences: blank text has none") {
@@ -581,6 +583,63 @@ TEST_CASE("sentences: a wrapped line that begins with a year is no list item") {
         strings{"It was built in\n2019.", "It is tall."});
 }
 
+TEST_CASE("sentences: none ends inside a short quotation; a long one is parted") {
+  CHECK(sentences_of("He asked \"How many? I do not know.\" She did. \"No. Never.\"") ==
+        strings{"He asked \"How many? I do not know.\"", "She did.", "\"No. Never.\""});
+  const std::string curly = "\xE2\x80\x9CStop. Now!\xE2\x80\x9D";
+  const std::string angled = "\xC2\xBBHalt. Jetzt!\xC2\xAB";
+  for (const std::string& quoted : {curly, angled, std::string("'Wait, Tom. Sit.'"),
+                                    std::string("``Wait. Sit.''"), std::string("`Wait. Sit.'")}) {
+    CHECK(sentences_of(quoted + " They went.") == strings{quoted, "They went."});
+  }
+  CHECK(sentences_of("In the '90s they won. The dogs' owner left.").size() == 2);
+  CHECK(sentences_of("A 5\" disk. A 3\" one. No more.").size() == 3);
+  std::string speech = "\"";
+  for (int i = 0; i < 30; ++i) speech += "We go on. ";
+  CHECK(sentences_of(speech + "\"").size() >= 30);
+  CHECK(sentences_of("\"It never closes. It goes on. And on.").size() == 3);
+}
+
+TEST_CASE("sentences: in text written as tokens, a quote or stop stands apart") {
+  CHECK(
+      sentences_of("What to do ? '' Graham left . He was ' Maistre . ' They knew Mr . Low .") ==
+      strings{"What to do ? ''", "Graham left .", "He was ' Maistre . '", "They knew Mr . Low ."});
+  CHECK(sentences_of("They say \" Always ready . \" The three left .") ==
+        strings{"They say \" Always ready . \"", "The three left ."});
+}
+
+TEST_CASE("sentences: footnote numbers behind a space, and a number in brackets before the stop") {
+  CHECK(sentences_of("It is a gas. [1][2] [3] It has no colour. [X] is a link.") ==
+        strings{"It is a gas. [1][2] [3]", "It has no colour.", "[X] is a link."});
+  CHECK(sentences_of("It was shown (12). mTOR is one.") ==
+        strings{"It was shown (12).", "mTOR is one."});
+}
+
+TEST_CASE("sentences: degrees, times, measures and days") {
+  CHECK(sentences_of("She has her Ph.D. Tom was there. He read Ph.D. Theses.") ==
+        strings{"She has her Ph.D.", "Tom was there.", "He read Ph.D. Theses."});
+  CHECK(sentences_of("It ends at 7 p.m. 7 a.m. is early.") ==
+        strings{"It ends at 7 p.m.", "7 a.m. is early."});
+  CHECK(
+      sentences_of("He said: In 44 B.C. Caesar died. He died in 44 B.C. Antony did not.").size() ==
+      3);
+  CHECK(sentences_of("It is 5 ft. 3 in. 2 lb. of it.").size() == 1);
+  CHECK(sentences_of("Es war am 12. Juni so. Er war 12. Jetzt nicht.") ==
+        strings{"Es war am 12. Juni so.", "Er war 12.", "Jetzt nicht."});
+}
+
+TEST_CASE("sentences: lists by letters and Roman numerals; a short item is one sentence") {
+  CHECK(sentences_of("a. One b. Two c. Three") == strings{"a. One", "b. Two", "c. Three"});
+  CHECK(sentences_of("a. One b. Two").size() == 1);  // no third: no list
+  CHECK(sentences_of("i.) One ii.) Two iii.) Three") ==
+        strings{"i.) One", "ii.) Two", "iii.) Three"});
+  CHECK(sentences_of("ii. One\niii. Two\niv. Three\nv. Four") ==
+        strings{"ii. One", "iii. Two", "iv. Three", "v. Four"});
+  CHECK(sentences_of("- Done. Send it.\n- Next.") == strings{"- Done. Send it.", "- Next."});
+  CHECK(sentences_of("- This one is done and was long enough to read. Send it tomorrow.").size() ==
+        2);
+}
+
 TEST_CASE("sentences: a single line end ends one only by option") {
   CHECK(sentences_of("one line\r\ntwo line") == strings{"one line\r\ntwo line"});
   CHECK(sentences_of("one line\r\ntwo line\rthree", {.newline_ends_sentence = true}) ==
@@ -626,12 +685,38 @@ TEST_CASE("sentences: the bytes looked at grow with the text, whatever it holds"
     return scanner.extra_work();
   };
   const std::size_t n = 20000;
-  for (const std::string& text :
-       {repeated("\"", n) + repeated("(", n) + repeated(". ", n), repeated("1. 2. ", n),
-        repeated("` ", n), repeated("`a ``b ```c ", n), repeated(". ` ", n), repeated(".\"", n),
-        repeated("? ", n) + "A", "A" + repeated(" ", n) + repeated(".  (", n), repeated("A. ", n),
-        repeated(".)", n), repeated("\xE2\x80\xA2 ", n), repeated("[1]", n), repeated(".[1] ", n),
-        repeated("\xE3\x80\x82", n), repeated(" . . . .", n), repeated("a.b", n)}) {
+  for (const std::string& text : {repeated("\"", n) + repeated("(", n) + repeated(". ", n),
+                                  repeated("1. 2. ", n),
+                                  repeated("` ", n),
+                                  repeated("`a ``b ```c ", n),
+                                  repeated(". ` ", n),
+                                  repeated(".\"", n),
+                                  repeated("? ", n) + "A",
+                                  "A" + repeated(" ", n) + repeated(".  (", n),
+                                  repeated("A. ", n),
+                                  repeated(".)", n),
+                                  repeated("\xE2\x80\xA2 ", n),
+                                  repeated("[1]", n),
+                                  repeated(".[1] ", n),
+                                  repeated("\xE3\x80\x82", n),
+                                  repeated(" . . . .", n),
+                                  repeated("a.b", n),
+                                  repeated("'a ", n),
+                                  repeated("'a. ", n) + "' ",
+                                  repeated(" ' A. ", n),
+                                  repeated("''' ", n),
+                                  repeated("\"a' \"", n),
+                                  repeated("`a' ", n),
+                                  repeated(". ' ", n) + repeated(" ", n),
+                                  repeated(" \xE2\x80\x9C. ", n),
+                                  repeated(" \xC2\xBB", n),
+                                  repeated(" [1]", n),
+                                  repeated("ii. ", n),
+                                  repeated("b. c. ", n),
+                                  "a. " + repeated("b. ", n),
+                                  repeated("In 4 A.D. ", n),
+                                  repeated("12. ", n),
+                                  repeated("p.m. 7 ", n)}) {
     CHECK(work(text) <= 16 * text.size());
     CHECK(fault_of(text, {0, text.size()}, rag::sentence_ranges(text, {0, text.size()})).empty());
   }

@@ -340,9 +340,7 @@ void search_beside(benchmark::State& state, std::size_t chunks, beside load) {
   }
   std::size_t next = 0;
   const double start = time_of_day();
-  time_steps(state, [&] {
-    return time_search(data, asked[next++ % asked.size()], reader);
-  });
+  time_steps(state, [&] { return time_search(data, asked[next++ % asked.size()], reader); });
   if (running) {
     state.counters["updates"] = static_cast<double>(running->done()) / (time_of_day() - start);
   }
@@ -459,15 +457,19 @@ void register_all(std::size_t largest) {
       measure("add" + size, [=](auto& state) { add(state, chunks); })->Iterations(tenth);
     }
     measure("set_access" + size, [=](auto& s) { set_access(s, chunks); })->Iterations(20);
-    measure("after_set_access" + size, [=](auto& s) { search_after_set_access(s, chunks); })
-        ->Iterations(20);
+    measure("after_set_access" + size, [=](auto& s) {
+      search_after_set_access(s, chunks);
+    })->Iterations(20);
     if (chunks > 100000) continue;
-    measure("idle" + size, [=](auto& s) { search_beside(s, chunks, beside::nothing); })
-        ->Iterations(200);
-    measure("updates" + size, [=](auto& s) { search_beside(s, chunks, beside::updates); })
-        ->Iterations(200);
-    measure("others" + size, [=](auto& s) { search_beside(s, chunks, beside::other_updates); })
-        ->Iterations(200);
+    measure("idle" + size, [=](auto& s) {
+      search_beside(s, chunks, beside::nothing);
+    })->Iterations(200);
+    measure("updates" + size, [=](auto& s) {
+      search_beside(s, chunks, beside::updates);
+    })->Iterations(200);
+    measure("others" + size, [=](auto& s) {
+      search_beside(s, chunks, beside::other_updates);
+    })->Iterations(200);
   }
   for (std::size_t chunks = 1000; chunks <= largest; chunks *= 10) {
     const shape form{.chunks = chunks};
@@ -487,8 +489,9 @@ void register_all(std::size_t largest) {
   const std::vector<std::pair<std::string, std::vector<std::size_t>>> pieces{
       {"1", {chunks}},
       {"8", {chunks / 3, 9500, 9500, 9500, 9500, 9500, 9500, chunks * 2 / 3 - 57000}},
-      {"30", {33000, 33000, 4100, 4100, 4100, 4100, 4100, 4100, 4100, 600, 600, 600, 600, 600, 600,
-              600,   70,    70,   70,   70,   70,   70,   70,   20,   20,  20,  20,  20,  20,  20}}};
+      {"30",
+       {33000, 33000, 4100, 4100, 4100, 4100, 4100, 4100, 4100, 600, 600, 600, 600, 600, 600,
+        600,   70,    70,   70,   70,   70,   70,   70,   20,   20,  20,  20,  20,  20,  20}}};
   for (const auto& [name, segments] : pieces) {
     const shape form{.chunks = 100000, .segments = segments};
     if (largest < 100000) break;
