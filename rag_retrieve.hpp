@@ -9426,11 +9426,11 @@ class flat_index {
   /// same bit for bit. Takes a quarter of the vectors' memory once more. Rows that are added later
   /// have no copy; large k, few allowed rows and questions in large batches do without it.
   ///
-  /// from   fewer rows, or less than 64 dimensions, get none, since it would not pay, and searches
+  /// from   fewer rows, or less than 192 dimensions, get none, since it would not pay, and searches
   ///        among less than a quarter as many do without; 0: always
   /// cost   O(numbers), some 50 searches; a search is then 3 to 6 times as fast (see bench/)
-  void set_bounds(vector_bounds wanted, std::size_t from = 16384) {
-    const bool pays = count() >= from && (dimension_ >= 64 || from == 0) && dimension_ <= 32768;
+  void set_bounds(vector_bounds wanted, std::size_t from = 32768) {
+    const bool pays = count() >= from && (dimension_ >= 192 || from == 0) && dimension_ <= 32768;
     const bool builds = wanted == vector_bounds::on && pays && count() > 0;
     bounds_ = builds ? detail::row_bounds(block(), count()) : detail::row_bounds();
     bounds_from_ = from / 4;

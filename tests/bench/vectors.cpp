@@ -1,11 +1,13 @@
 // Vector search, measured as ratios inside one run: rounds go through all rows of a table in turn,
 // and each figure is the median over the rounds, so that a busy machine slows all rows alike.
 //
-// usage: vectors [ROWS [DIMENSION [ROUNDS [PART]]]]   (100000 384 9 all; vectors.sh builds and runs
-// it). PART: exact; one (of that, one question alone); flat (data where bounds cannot pay); ivf
-// (speed, training, memory, filters); recall (IVF with three seeds each).
+// usage: vectors [ROWS [DIMENSION [ROUNDS [PART [DOCUMENTS QUESTIONS]]]]]   (100000 384 9 all;
+// vectors.sh builds and runs it). PART: exact; one (of that, one question alone); flat (data where
+// bounds cannot pay); ivf (speed, training, memory, filters); recall (IVF with three seeds each);
+// graph (IVF beside hnswlib: recall against questions a second; 20000 96 3 builds in seconds).
 //
-// Vectors follow from their number alone: 2,000 topics in 48 dimensions, spread into many by a
+// Vectors are real ones from two files of little-endian float32, rows of length 1 (embed.py makes
+// such), or follow from their number alone: 2,000 topics in 48 dimensions, spread into many by a
 // fixed map, with noise, length 1; "hard" topics overlap more. Peers are compared where their
 // headers are found (FAISS, hnswlib), prototypes where the folder that RAG_RETRIEVE_BENCH named at
 // build time has them; what is left out is said.
@@ -16,7 +18,9 @@
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
+#include <fstream>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <rag_retrieve.hpp>
 #include <span>
@@ -98,6 +102,10 @@ class table {
   /// Prints milliseconds, and how often the row `unit` takes as long, or the fastest of those whose
   /// names begin so.
   void print(std::size_t rounds, const std::string& unit) {
+    print(rounds, std::vector<std::string>{unit});
+  }
+  /// The same with a column for each unit.
+  void print(std::size_t rounds, const std::vector<std::string>& units) {
     for (std::size_t round = 0; round < rounds; ++round) {
       for (entry& each : rows_) {
         const double start = now();
@@ -106,17 +114,22 @@ class table {
       }
     }
     std::printf("\n%s\n", title_.c_str());
-    const entry* one = nullptr;
-    for (const entry& each : rows_) {
-      if (!each.name.starts_with(unit)) continue;
-      if (one == nullptr || median(each.times) < median(one->times)) one = &each;
+    std::vector<const entry*> ones;
+    if (units.size() > 1) std::printf("  %-44s %13s", "", "");
+    for (const std::string& unit : units) {
+      ones.push_back(fastest(unit));
+      if (units.size() > 1) std::printf("  %17s", unit.c_str());
     }
+    if (units.size() > 1) std::printf("\n");
     for (const entry& each : rows_) {
-      std::vector<double> ratios;
-      for (std::size_t round = 0; round < rounds; ++round)
-        ratios.push_back(one->times[round] / each.times[round]);
-      std::printf("  %-44s %10.3f ms  %8.3f x\n", each.name.c_str(), 1000 * median(each.times),
-                  median(ratios));
+      std::printf("  %-44s %10.3f ms", each.name.c_str(), 1000 * median(each.times));
+      for (const entry* one : ones) {
+        std::vector<double> ratios;
+        for (std::size_t round = 0; round < rounds; ++round)
+          ratios.push_back(one->times[round] / each.times[round]);
+        std::printf("  %*.3f x", units.size() > 1 ? 15 : 8, median(ratios));
+      }
+      std::printf("\n");
     }
     std::fflush(stdout);
   }
@@ -127,6 +140,14 @@ class table {
     std::function<void(std::size_t)> run;
     std::vector<double> times;
   };
+  const entry* fastest(const std::string& unit) const {
+    const entry* one = nullptr;
+    for (const entry& each : rows_) {
+      if (!each.name.starts_with(unit)) continue;
+      if (one == nullptr || median(each.times) < median(one->times)) one = &each;
+    }
+    return one;
+  }
   std::string title_;
   std::vector<entry> rows_;
 };
@@ -166,6 +187,99 @@ struct setting {
 
 const char* level_name(int level) { return level == 2 ? "AVX-512" : level == 1 ? "AVX2" : "plain"; }
 
+std::vector<float> side_by_side(std::span<const std::vector<float>> questions) {
+  std::vector<float> packed;
+  for (const auto& each : questions) packed.insert(packed.end(), each.begin(), each.end());
+  return packed;
+}
+
+/// Asks a peer the questions that lie side by side; empty where the peer is left out.
+using peer_search = std::function<void(std::span<const float> packed, std::size_t k)>;
+
+peer_search faiss_flat([[maybe_unused]] const setting& size,
+                       [[maybe_unused]] const std::vector<float>& rows) {
+#if defined(RAG_RETRIEVE_BENCH_FAISS)
+  auto index = std::make_shared<faiss::IndexFlatIP>(static_cast<std::int64_t>(size.dimension));
+  index->add(static_cast<std::int64_t>(size.rows), rows.data());
+  return [index, distances = std::vector<float>(), labels = std::vector<std::int64_t>()](
+             std::span<const float> packed, std::size_t k) mutable {
+    const std::size_t count = packed.size() / static_cast<std::size_t>(index->d);
+    distances.resize(count * k);
+    labels.resize(count * k);
+    index->search(static_cast<std::int64_t>(count), packed.data(), static_cast<std::int64_t>(k),
+                  distances.data(), labels.data());
+  };
+#else
+  std::printf("  left out: FAISS (header not found)\n");
+  return {};
+#endif
+}
+
+void add_reads(table& one, const std::vector<float>& rows, std::vector<float>& copy) {
+  for (const std::size_t length : {384U, 512U, 1024U}) {
+    for (int level = 0; level <= rag::detail::processor_level(); ++level) {
+      one.add("read, rows of " + std::to_string(length) + ", " + level_name(level),
+              [&rows, length, level](std::size_t) { read_all(rows, length, level); });
+    }
+  }
+  one.add("memcpy", [&rows, &copy](std::size_t) {
+    std::memcpy(copy.data(), rows.data(), rows.size() * sizeof(float));
+    sink = copy[rows.size() / 2];
+  });
+}
+
+/// One question at a time. After a scan of the floats the codes of the bounds have left the cache,
+/// and after them the floats; "again" asks the next question, for which the codes lie where the
+/// last one left them.
+void one_question_table(const setting& size, const std::vector<float>& rows,
+                        const vectors& questions, const rag::flat_index& flat,
+                        const rag::flat_index& bounded, const peer_search& peer, std::size_t k) {
+  const rag::row_set all = rag::row_set::all(size.rows);
+  std::vector<float> copy(rows.size());
+  table one("one question, k = " + std::to_string(k) + "; times faster than each column's row");
+  std::vector<std::string> units{"read"};
+  add_reads(one, rows, copy);
+  one.add("plain loop", [&](std::size_t i) { plain_loop(rows, questions[i], k); });
+  std::vector<rag::flat_index> flats, boundeds;
+  for (int level = 0; level <= rag::detail::processor_level(); ++level) {
+    flats.push_back(flat);
+    flats.back().set_kernels(rag::detail::kernels_of(level));
+    boundeds.push_back(bounded);
+    boundeds.back().set_kernels(rag::detail::kernels_of(level));
+  }
+  for (std::size_t level = 0; level < flats.size(); ++level) {
+    const std::string name = level_name(static_cast<int>(level));
+    for (const std::size_t next : {0U, 1U}) {
+      one.add("bounds, " + name + (next == 0 ? "" : ", again"), [&, level, next](std::size_t i) {
+        const auto& question = questions[(i + next) % questions.size()];
+        sink = boundeds[level].search(question, k, all)[0].score;
+      });
+    }
+    units.push_back("floats, " + name);
+    one.add(units.back(), [&, level](std::size_t i) {
+      sink = flats[level].search(questions[i], k, all)[0].score;
+    });
+  }
+#if defined(RAG_RETRIEVE_BENCH_PROTOTYPE)
+  one.add("prototype, floats", [&](std::size_t i) {
+    vk::TopK best(static_cast<int>(k));
+    const auto dimension = static_cast<int>(size.dimension);
+    const auto scan = vk::detect() == vk::Isa::avx512 ? &vk::scan4_avx512<true, 1024>
+                      : vk::detect() == vk::Isa::avx2 ? &vk::scan4_avx2<true, 1024>
+                                                      : &vk::scan4_portable<1024>;
+    scan(questions[i].data(), rows.data(), size.rows, dimension, 0, best);
+    sink = best.s[0];
+  });
+#else
+  if (k == 10) std::printf("  left out: prototype (RAG_RETRIEVE_BENCH is not set)\n");
+#endif
+  if (peer) {
+    units.push_back("FAISS IndexFlatIP");
+    one.add(units.back(), [&](std::size_t i) { peer(questions[i], k); });
+  }
+  one.print(size.rounds, units);
+}
+
 /// more   filters and batches too, not one question alone
 void exact_tables(const setting& size, const std::vector<float>& rows, const vectors& questions,
                   bool more) {
@@ -176,63 +290,9 @@ void exact_tables(const setting& size, const std::vector<float>& rows, const vec
   std::printf("  bounds: built in %.2f us a row\n",
               (now() - start) * 1e6 / static_cast<double>(size.rows));
   const rag::row_set all = rag::row_set::all(size.rows);
-  std::vector<float> copy(rows.size());
-
-  table one("one question, k = 10; times faster than reading all numbers");
-  for (const std::size_t length : {384U, 512U, 1024U}) {
-    for (int level = 0; level <= rag::detail::processor_level(); ++level) {
-      one.add("read, rows of " + std::to_string(length) + ", " + level_name(level),
-              [&, length, level](std::size_t) { read_all(rows, length, level); });
-    }
-  }
-  one.add("memcpy", [&](std::size_t) {
-    std::memcpy(copy.data(), rows.data(), rows.size() * sizeof(float));
-    sink = copy[rows.size() / 2];
-  });
-  one.add("plain loop", [&](std::size_t i) { plain_loop(rows, questions[i], 10); });
-  std::vector<rag::flat_index> flats, boundeds;
-  for (int level = 0; level <= rag::detail::processor_level(); ++level) {
-    flats.push_back(flat);
-    flats.back().set_kernels(rag::detail::kernels_of(level));
-    boundeds.push_back(bounded);
-    boundeds.back().set_kernels(rag::detail::kernels_of(level));
-  }
-  for (std::size_t level = 0; level < flats.size(); ++level) {
-    const std::string name = level_name(static_cast<int>(level));
-    one.add("floats, " + name, [&, level](std::size_t i) {
-      sink = flats[level].search(questions[i], 10, all)[0].score;
-    });
-    for (const std::size_t k : {10U, 100U}) {
-      one.add("bounds, k " + std::to_string(k) + ", " + name, [&, level, k](std::size_t i) {
-        sink = boundeds[level].search(questions[i], k, all)[0].score;
-      });
-    }
-  }
-#if defined(RAG_RETRIEVE_BENCH_PROTOTYPE)
-  one.add("prototype, floats", [&](std::size_t i) {
-    vk::TopK best(10);
-    const auto dimension = static_cast<int>(size.dimension);
-    const auto scan = vk::detect() == vk::Isa::avx512 ? &vk::scan4_avx512<true, 1024>
-                      : vk::detect() == vk::Isa::avx2 ? &vk::scan4_avx2<true, 1024>
-                                                      : &vk::scan4_portable<1024>;
-    scan(questions[i].data(), rows.data(), size.rows, dimension, 0, best);
-    sink = best.s[0];
-  });
-#else
-  std::printf("  left out: prototype (RAG_RETRIEVE_BENCH is not set)\n");
-#endif
-#if defined(RAG_RETRIEVE_BENCH_FAISS)
-  faiss::IndexFlatIP peer(static_cast<std::int64_t>(size.dimension));
-  peer.add(static_cast<std::int64_t>(size.rows), rows.data());
-  std::vector<float> distances(1000 * 10);
-  std::vector<std::int64_t> labels(1000 * 10);
-  one.add("FAISS IndexFlatIP", [&](std::size_t i) {
-    peer.search(1, questions[i].data(), 10, distances.data(), labels.data());
-  });
-#else
-  std::printf("  left out: FAISS (header not found)\n");
-#endif
-  one.print(size.rounds, "read");
+  const peer_search peer = faiss_flat(size, rows);
+  for (const std::size_t k : {10U, 100U})
+    one_question_table(size, rows, questions, flat, bounded, peer, k);
   if (!more) return;
 
   table filters("filters, k = 10; times faster than the float scan of all rows");
@@ -253,7 +313,8 @@ void exact_tables(const setting& size, const std::vector<float>& rows, const vec
   }
   filters.print(size.rounds, "all rows");
 
-  for (const std::size_t count : {2U, 8U, 32U, 1000U}) {
+  for (const std::size_t most : {2U, 8U, 32U, 1000U}) {
+    const std::size_t count = (std::min)(std::size_t{most}, questions.size());
     const auto asked = std::span(questions).first(count);
     table batch(std::to_string(count) + " questions; times faster than one by one");
     batch.add("one by one", [&](std::size_t) {
@@ -262,15 +323,8 @@ void exact_tables(const setting& size, const std::vector<float>& rows, const vec
     batch.add("batch", [&](std::size_t) { sink = flat.search(asked, 10, all)[0][0].score; });
     batch.add("batch, bounds",
               [&](std::size_t) { sink = bounded.search(asked, 10, all)[0][0].score; });
-#if defined(RAG_RETRIEVE_BENCH_FAISS)
-    std::vector<float> packed;
-    for (const auto& question : asked)
-      packed.insert(packed.end(), question.begin(), question.end());
-    batch.add("FAISS IndexFlatIP", [&](std::size_t) {
-      peer.search(static_cast<std::int64_t>(asked.size()), packed.data(), 10, distances.data(),
-                  labels.data());
-    });
-#endif
+    const std::vector<float> packed = side_by_side(asked);
+    if (peer) batch.add("FAISS IndexFlatIP", [&](std::size_t) { peer(packed, 10); });
     batch.print(count > 100 ? 3 : size.rounds, "one by one");
   }
 }
@@ -336,12 +390,6 @@ double megabytes() {
 #else
   return 0;
 #endif
-}
-
-std::vector<float> side_by_side(std::span<const std::vector<float>> questions) {
-  std::vector<float> packed;
-  for (const auto& each : questions) packed.insert(packed.end(), each.begin(), each.end());
-  return packed;
 }
 
 #if defined(RAG_RETRIEVE_BENCH_FAISS)
@@ -527,7 +575,7 @@ void ivf_tables(const setting& size, const std::vector<float>& rows, const vecto
   const double centroids = static_cast<double>(lists.lists() * size.dimension * 4) / 1e6;
   std::printf("\nIVF, %zu lists: trained in %.2f s; %.4f x the vectors' memory and centroids\n",
               lists.lists(), trained, (megabytes() - before - centroids) / data);
-  const auto some = std::span(questions).first(200);
+  const auto some = std::span(questions).first((std::min)(std::size_t{200}, questions.size()));
 #if defined(RAG_RETRIEVE_BENCH_FAISS)
   before = megabytes();
   faiss_lists peer(size, lists.lists(), 1);
@@ -556,38 +604,157 @@ void ivf_tables(const setting& size, const std::vector<float>& rows, const vecto
     searching.print(3, "one by one");
   }
   filter_table(flat, lists, some);
+}
+
+/// Points of curves of recall against speed, measured in turn round after round. Each asks its
+/// questions twice, so that the second time what one point reads lies where it would stay.
+class curves {
+ public:
+  using answer = std::vector<std::size_t>;  ///< the rows that were found for one question
+  explicit curves(std::span<const std::vector<float>> questions) : questions_(questions) {}
+  void add(std::string name, std::function<answer(const std::vector<float>&)> ask) {
+    points_.push_back({std::move(name), std::move(ask), {}});
+  }
+  void print(std::size_t rounds, const hit_lists& truth) {
+    for (std::size_t round = 0; round < rounds; ++round) {
+      for (point& each : points_) {
+        ask_all(each);
+        const double start = now();
+        ask_all(each);
+        each.times.push_back((now() - start) / static_cast<double>(questions_.size()));
+      }
+    }
+    std::printf("  %-32s %9s %14s %12s\n", "", "recall@10", "us a question", "questions/s");
+    for (const point& each : points_) {
+      const double recall = share_of(truth, [&](std::size_t i) { return each.ask(questions_[i]); });
+      const double seconds = median(each.times);
+      std::printf("  %-32s %9.4f %14.1f %12.0f\n", each.name.c_str(), recall, seconds * 1e6,
+                  1 / seconds);
+    }
+    std::fflush(stdout);
+  }
+
+ private:
+  struct point {
+    std::string name;
+    std::function<answer(const std::vector<float>&)> ask;
+    std::vector<double> times;
+  };
+  void ask_all(const point& asked) const {
+    for (const auto& question : questions_) sink = static_cast<float>(asked.ask(question).size());
+  }
+  std::span<const std::vector<float>> questions_;
+  std::vector<point> points_;
+};
+
+curves::answer rows_of(const std::vector<rag::vector_hit>& hits) {
+  curves::answer rows;
+  for (const rag::vector_hit& hit : hits) rows.push_back(hit.row);
+  return rows;
+}
+
+/// Our lists beside hnswlib's graph, one question at a time. Without flags hnswlib runs SSE, ours
+/// what the processor has: CXX="g++ -march=native" gives hnswlib AVX.
+void graph_table(const setting& size, const std::vector<float>& rows, const vectors& questions) {
+  const rag::flat_index flat = rag::flat_index::view(rows, size.dimension);
+  rag::flat_index bounded = flat;
+  bounded.set_bounds(rag::vector_bounds::on);
+  const rag::row_set all = rag::row_set::all(size.rows);
+  const auto some = std::span(questions).first((std::min)(std::size_t{200}, questions.size()));
+  curves both(some);
+  both.add("floats", [&](const auto& asked) { return rows_of(flat.search(asked, 10, all)); });
+  both.add("bounds", [&](const auto& asked) { return rows_of(bounded.search(asked, 10, all)); });
+
+  std::printf("\nrecall against questions a second, k = 10\n");
+  std::vector<rag::ivf_index> trained;
+  trained.emplace_back();
+  trained.emplace_back(rag::ivf_options{.lists = rag::ivf_options_for(size.rows).lists});
+  for (rag::ivf_index& lists : trained) {
+    const double start = now();
+    lists.train(flat);
+    const std::string name = "IVF, " + std::to_string(lists.lists()) + " lists";
+    std::printf("  %s: trained in %.2f s\n", name.c_str(), now() - start);
+    for (const std::size_t probes : {1U, 2U, 4U, 8U, 16U, 32U, 64U}) {
+      both.add(name + ", probes " + std::to_string(probes), [&, probes](const auto& asked) {
+        return rows_of(lists.search(asked, 10, all, probes).hits);
+      });
+    }
+  }
 #if defined(RAG_RETRIEVE_BENCH_HNSWLIB)
   hnswlib::InnerProductSpace space(size.dimension);
-  hnswlib::HierarchicalNSW<float> graph(&space, size.rows, 16, 100);
-  start = now();
+  const double before = megabytes();
+  hnswlib::HierarchicalNSW<float> graph(&space, size.rows, 16, 200);
+  const double start = now();
   for (std::size_t row = 0; row < size.rows; ++row)
     graph.addPoint(&rows[row * size.dimension], row);
-  std::printf("\nhnswlib, M 16, 100 at building: built in %.2f s (IVF %.2f s)\n", now() - start,
-              trained);
-  for (const std::size_t width : {10U, 20U, 50U}) {
-    graph.setEf(width);
-    std::size_t found = 0;
-    const auto truth = flat.search(some, 10, all);
-    table searching("hnswlib, width " + std::to_string(width));
-    searching.add("one by one", [&](std::size_t) {
-      found = 0;
-      for (std::size_t i = 0; i < some.size(); ++i) {
-        auto near = graph.searchKnn(some[i].data(), 10);
-        for (; !near.empty(); near.pop()) {
-          const auto same = [&](const rag::vector_hit& hit) {
-            return hit.row == near.top().second;
-          };
-          found += static_cast<std::size_t>(std::count_if(truth[i].begin(), truth[i].end(), same));
-        }
-      }
+  std::printf("  hnswlib, M 16, ef_construction 200: built in %.2f s, %.0f bytes a vector\n",
+              now() - start, (megabytes() - before) * 1e6 / static_cast<double>(size.rows));
+  for (const std::size_t width : {16U, 32U, 64U, 128U}) {
+    both.add("hnswlib, ef " + std::to_string(width), [&, width](const auto& asked) {
+      graph.setEf(width);
+      curves::answer found;
+      for (auto hits = graph.searchKnn(asked.data(), 10); !hits.empty(); hits.pop())
+        found.push_back(hits.top().second);
+      return found;
     });
-    searching.print(3, "one by one");
-    std::printf("  recall@10 %.4f\n",
-                static_cast<double>(found) / static_cast<double>(10 * some.size()));
   }
 #else
-  std::printf("\nleft out: hnswlib (header not found)\n");
+  std::printf("  left out: hnswlib (header not found)\n");
 #endif
+  both.print(size.rounds, flat.search(some, 10, all));
+}
+
+/// The numbers of a file of little-endian float32, in rows of `dimension`.
+std::vector<float> read_numbers(const char* path, std::size_t dimension) {
+  std::ifstream file(path, std::ios::binary | std::ios::ate);
+  const auto bytes = file ? static_cast<std::size_t>(file.tellg()) : 0;
+  std::vector<float> numbers(bytes / sizeof(float));
+  file.seekg(0);
+  file.read(reinterpret_cast<char*>(numbers.data()), static_cast<std::streamsize>(bytes));
+  if (!file || numbers.empty() || bytes % (dimension * sizeof(float)) != 0) {
+    std::fprintf(stderr, "%s: no rows of %zu numbers\n", path, dimension);
+    std::exit(2);
+  }
+  return numbers;
+}
+
+/// The tables of some part over some vectors.
+void measure(const setting& size, std::string_view part, const std::vector<float>& rows,
+             const vectors& questions) {
+  const auto wanted = [&](std::string_view name) { return part == "all" || part == name; };
+  if (wanted("exact") || part == "one") exact_tables(size, rows, questions, part != "one");
+  if (wanted("ivf")) ivf_tables(size, rows, questions);
+  if (wanted("recall")) recall_table(size, rows, questions);
+  if (wanted("graph")) graph_table(size, rows, questions);
+}
+
+void measure_files(setting size, std::string_view part, const char* documents,
+                   const char* questions) {
+  const std::vector<float> rows = read_numbers(documents, size.dimension);
+  if (rows.size() != size.rows * size.dimension) {
+    std::fprintf(stderr, "%s: %zu rows, not %zu\n", documents, rows.size() / size.dimension,
+                 size.rows);
+    std::exit(2);
+  }
+  const std::vector<float> packed = read_numbers(questions, size.dimension);
+  vectors asked;
+  const auto dimension = static_cast<std::ptrdiff_t>(size.dimension);
+  for (auto at = packed.begin(); at != packed.end(); at += dimension)
+    asked.emplace_back(at, at + dimension);
+  size.rounds = (std::min)(size.rounds, asked.size());
+  std::printf("\n==== %zu x %zu, %s\n", size.rows, size.dimension, documents);
+  measure(size, part, rows, asked);
+}
+
+void measure_made(const setting& size, std::string_view part, double spread) {
+  std::printf("\n==== %zu x %zu, %s\n", size.rows, size.dimension, spread < 1 ? "easy" : "hard");
+  const mixture made(size.dimension, spread);
+  std::vector<float> rows(size.rows * size.dimension);
+  for (std::size_t row = 0; row < size.rows; ++row)
+    made.write(row, std::span(rows).subspan(row * size.dimension, size.dimension));
+  vectors questions(1000, std::vector<float>(size.dimension));
+  for (std::size_t i = 0; i < questions.size(); ++i) made.write(size.rows + i, questions[i]);
+  measure(size, part, rows, questions);
 }
 
 }  // namespace
@@ -598,19 +765,11 @@ int main(int count, char** words) {
   if (count > 2) size.dimension = std::strtoul(words[2], nullptr, 10);
   if (count > 3) size.rounds = std::strtoul(words[3], nullptr, 10);
   const std::string_view part = count > 4 ? words[4] : "all";
-  if (part == "all" || part == "flat") flat_tables(size);
-  for (const double spread : {0.6, 1.0}) {
-    if (part == "flat") break;
-    std::printf("\n==== %zu x %zu, %s\n", size.rows, size.dimension, spread < 1 ? "easy" : "hard");
-    const mixture made(size.dimension, spread);
-    std::vector<float> rows(size.rows * size.dimension);
-    for (std::size_t row = 0; row < size.rows; ++row)
-      made.write(row, std::span(rows).subspan(row * size.dimension, size.dimension));
-    vectors questions(1000, std::vector<float>(size.dimension));
-    for (std::size_t i = 0; i < questions.size(); ++i) made.write(size.rows + i, questions[i]);
-    if (part == "all" || part == "exact" || part == "one")
-      exact_tables(size, rows, questions, part != "one");
-    if (part == "all" || part == "ivf") ivf_tables(size, rows, questions);
-    if (part == "all" || part == "recall") recall_table(size, rows, questions);
+  if (count > 6) {
+    measure_files(size, part, words[5], words[6]);
+    return 0;
   }
+  if (part == "all" || part == "flat") flat_tables(size);
+  if (part == "flat") return 0;
+  for (const double spread : {0.6, 1.0}) measure_made(size, part, spread);
 }

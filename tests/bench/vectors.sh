@@ -1,8 +1,9 @@
 #!/bin/sh
 # Builds and runs the measurements of vector search; arguments go to the program (ROWS DIMENSION
-# ROUNDS PART, see vectors.cpp). Plain -O2. FAISS (libfaiss-dev, with libopenblas-dev) and hnswlib
-# (libhnswlib-dev) are compared where they are found, below PEERS if that names a folder, and a
-# prototype where RAG_RETRIEVE_BENCH names a folder that has vector_kernels.hpp.
+# ROUNDS PART, or these and the whole paths of DOCUMENTS and QUESTIONS, see vectors.cpp). Plain -O2.
+# FAISS (libfaiss-dev, with libopenblas-dev) and hnswlib (libhnswlib-dev) are compared where they
+# are found, below PEERS if that names a folder, and a prototype where RAG_RETRIEVE_BENCH names a
+# folder that has vector_kernels.hpp.
 #
 # Two traps: an old OpenBLAS does not know new processors (set OPENBLAS_CORETYPE=SkylakeX where they
 # have AVX-512), and OpenMP spins against it with several threads; here all have one.
