@@ -7684,18 +7684,19 @@ class best_rows {
     for (const std::uint64_t key : keys_) {
       hits.push_back({.row = no_row - static_cast<std::uint32_t>(key), .units = key >> 32});
     }
-    for (auto from = hits.begin(); from != hits.end();) {
+    const auto comes_first = [&before](const lexical_hit& x, const lexical_hit& y) {
+      return before(x.row, y.row);
+    };
+    const auto cut = hits.begin() + static_cast<std::ptrdiff_t>((std::min)(k_, hits.size()));
+    for (auto from = hits.begin(); from < cut;) {
       const auto to = std::find_if(from, hits.end(), [units = from->units](const lexical_hit& hit) {
         return hit.units != units;
       });
-      if (to - from > 1) {
-        std::sort(from, to, [&before](const lexical_hit& x, const lexical_hit& y) {
-          return before(x.row, y.row);
-        });
-      }
+      if (to > cut) std::nth_element(from, cut, to, comes_first);
+      std::sort(from, (std::min)(to, cut), comes_first);
       from = to;
     }
-    if (hits.size() > k_) hits.erase(hits.begin() + static_cast<std::ptrdiff_t>(k_), hits.end());
+    hits.erase(cut, hits.end());
     return hits;
   }
 
@@ -13244,6 +13245,18 @@ class search_rows {
     return std::nullopt;
   }
 
+  /// rows  rising
+  [[nodiscard]] std::vector<std::uint32_t> in_order_of_ids(std::vector<std::uint32_t> rows) const {
+    std::vector<std::size_t> begins;
+    std::vector<std::uint32_t> spare;
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      if (i == 0 || number_of_part(rows[i]) != number_of_part(rows[i - 1])) begins.push_back(i);
+    }
+    merge_runs(std::span(rows), begins, spare,
+               [this](std::uint32_t a, std::uint32_t b) { return id_of(a) < id_of(b); });
+    return rows;
+  }
+
   [[nodiscard]] bool readable(std::uint32_t row) const {
     const search_part& part = part_of(row);
     return part.readable.contains(row - part.first);
@@ -13490,7 +13503,7 @@ class search_run {
     const auto term = from.records->terms.number_of(text);
     if (!term) return 0;
     std::size_t sum = 0;
-    if (from.records->terms.row_count(*term) <= 16) {  // as soon read as remembered
+    if (from.records->terms.row_count(*term) <= 64) {  // as soon read as remembered
       from.records->terms.for_each_posting(*term, [&](const term_index::posting& p) {
         const bool counted = from.live->rows.contains(p.row);
         sum += counted && counts(part, from.access->class_of_row[p.row]) ? 1U : 0U;
@@ -13940,9 +13953,7 @@ class search_run {
   result<void> fuse() {
     const stopwatch watch(answer_.timings.fusion);
     // Rows are called by their place in the order of the ids, which decides between equals.
-    std::vector<std::uint32_t> found = rows_found();
-    std::sort(found.begin(), found.end(),
-              [this](std::uint32_t a, std::uint32_t b) { return rows_.id_before(a, b); });
+    std::vector<std::uint32_t> found = rows_.in_order_of_ids(rows_found());
     std::unordered_map<std::uint32_t, std::uint32_t> place_of;
     for (std::uint32_t i = 0; i < found.size(); ++i) place_of.emplace(found[i], i);
     std::vector<std::vector<std::uint32_t>> lists;
