@@ -79,13 +79,16 @@ def compile_harnesses(work, compiler, flags):
     subprocess.run([compiler, "-std=c++20", *flags, f"-I{folder}", folder / "lexical_baseline.cpp", "-o",
                     work / "prototype"], check=True)
     found = {name: [work / "prototype", "--variant", name] for name in ("packed", "fixed", "taat")}
-    if shutil.which("cargo"):
-        shutil.copytree(folder / "peers_lexical/lexical_tantivy", work / "tantivy", dirs_exist_ok=True)
-        subprocess.run(["cargo", "build", "--release", "--quiet"], cwd=work / "tantivy", check=True,
+    tantivy = folder / "peers_lexical/lexical_tantivy"
+    if shutil.which("cargo") and tantivy.is_dir():
+        shutil.copytree(tantivy, work / "tantivy", dirs_exist_ok=True)
+        subprocess.run(["cargo", "build", "--release", "--quiet"], cwd=work / "tantivy",
                        env={**os.environ, "RUSTFLAGS": "-C target-cpu=native"})
-        found["tantivy"] = [work / "tantivy/target/release/lexical_tantivy", "--variant", "pruned", "--dir", work]
+    made = work / "tantivy/target/release/lexical_tantivy"
+    if made.exists():
+        found["tantivy"] = [made, "--variant", "pruned", "--dir", work]
     else:
-        print("left out: Tantivy (needs cargo)", file=sys.stderr)
+        print("left out: Tantivy (needs cargo and the crates)", file=sys.stderr)
     jars = [*pathlib.Path("/usr/share/java").glob("lucene-core-8*.jar"),
             *pathlib.Path("/usr/share/java").glob("lucene-analyzers-common-8*.jar")]
     if shutil.which("javac") and jars:
