@@ -1219,83 +1219,24 @@ inline constexpr std::string_view title_words[] = {
     "gov", "hon",  "hr",   "lt",   "maj",  "messrs", "mlle", "mme", "mr",  "mrs", "ms",
     "mt",  "pres", "prof", "rep",  "rev",  "sen",    "sgt",  "st",  "supt"};
 
-/// Goes on by its meaning: never the end.
-inline constexpr std::string_view inner_words[] = {"adj",
-                                                   "approx",
-                                                   "avv",
-                                                   "bzw",
-                                                   "ca",
-                                                   "cf",
-                                                   "d.h",
-                                                   "dott",
-                                                   "dr",
-                                                   "e.g",
-                                                   "es",
-                                                   "esp",
-                                                   "evtl",
-                                                   "ggf",
-                                                   "i.e",
-                                                   "incl",
-                                                   "ing",
-                                                   "kath",
-                                                   "med",
-                                                   "prof",
-                                                   "psicol",
-                                                   "resp",
-                                                   "sig",
-                                                   "univ",
-                                                   "vgl",
-                                                   "viz",
-                                                   "vs",
-                                                   "z.b",
-                                                   "\xCE\x94\xCF\x81",          // Greek: Dr.
-                                                   "\xD0\xB3\xD0\xB3",          // Russian: years
-                                                   "\xD0\xBF\xD0\xB3\xD1\x82",  // settlement
-                                                   "\xD0\xBF\xD1\x80\xD0\xBE\xD1\x84",  // Prof.
-                                                   "\xD1\x83\xD0\xBB"};                 // street
+/// Goes on by its meaning: never the end. The last five are Greek for Dr., and Russian for years,
+/// settlement, Prof. and street.
+// clang-format off
+inline constexpr std::string_view inner_words[] = {
+    "adj", "approx", "avv", "bzw", "ca", "cf", "d.h", "dott", "dr", "e.g", "es", "esp", "evtl",
+    "ggf", "i.e", "incl", "ing", "kath", "med", "prof", "psicol", "resp", "sig", "univ", "vgl",
+    "viz", "vs", "z.b", "\xCE\x94\xCF\x81", "\xD0\xB3\xD0\xB3", "\xD0\xBF\xD0\xB3\xD1\x82",
+    "\xD0\xBF\xD1\x80\xD0\xBE\xD1\x84", "\xD1\x83\xD0\xBB"};
+// clang-format on
 
-/// A number follows: not the end before a number.
-inline constexpr std::string_view reference_words[] = {"apr",
-                                                       "art",
-                                                       "aug",
-                                                       "ch",
-                                                       "chap",
-                                                       "dec",
-                                                       "eq",
-                                                       "eqs",
-                                                       "ext",
-                                                       "feb",
-                                                       "fig",
-                                                       "figs",
-                                                       "ft",
-                                                       "jan",
-                                                       "jul",
-                                                       "jun",
-                                                       "lb",
-                                                       "lbs",
-                                                       "mar",
-                                                       "no",
-                                                       "nos",
-                                                       "nov",
-                                                       "nr",
-                                                       "n\xC2\xB0",
-                                                       "n\xC2\xBA",
-                                                       "oct",
-                                                       "oz",
-                                                       "p",
-                                                       "page",
-                                                       "para",
-                                                       "pp",
-                                                       "ref",
-                                                       "refs",
-                                                       "sec",
-                                                       "sect",
-                                                       "sep",
-                                                       "sept",
-                                                       "str",
-                                                       "vol",
-                                                       "vols",
-                                                       "\xD0\x9A\xD0\xB2"};  // Russian: flat
+/// A number follows: not the end before a number. The last one is Russian for a flat.
+// clang-format off
+inline constexpr std::string_view reference_words[] = {
+    "apr", "art", "aug", "ch", "chap", "dec", "eq", "eqs", "ext", "feb", "fig", "figs", "ft", "jan",
+    "jul", "jun", "lb", "lbs", "mar", "no", "nos", "nov", "nr", "n\xC2\xB0", "n\xC2\xBA", "oct",
+    "oz", "p", "page", "para", "pp", "ref", "refs", "sec", "sect", "sep", "sept", "str", "vol",
+    "vols", "\xD0\x9A\xD0\xB2"};
+// clang-format on
 
 /// May stand last, but often does not: the end only before a usual opening word.
 inline constexpr std::string_view optional_words[] = {"al",   "assn", "ave", "blvd", "bros", "co",

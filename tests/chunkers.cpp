@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "made.hpp"
+
 namespace rag = rag_retrieve;
 
 namespace {
@@ -41,11 +43,8 @@ strings ids_of(const chunks& pieces) {
   return out;
 }
 
-std::string repeated(std::string_view unit, std::size_t count) {
-  std::string out;
-  for (std::size_t i = 0; i < count; ++i) out += unit;
-  return out;
-}
+using made::repeated;
+using made::watched_counter;
 
 // The path of the first chunk that holds a text.
 strings path_of(const rag::document& source, const chunks& pieces, std::string_view text) {
@@ -73,22 +72,6 @@ rag::tokenizer byte_tokens() {
             return out;
           }};
 }
-
-// Counts the bytes that a counter is shown.
-struct watched_counter {
-  std::size_t calls = 0;
-  std::size_t seen = 0;
-
-  rag::tokenizer tokens(std::size_t (*count)(std::string_view)) {
-    return {.count =
-                [this, count](std::string_view text) {
-                  ++calls;
-                  seen += text.size();
-                  return count(text);
-                },
-            .split = {}};
-  }
-};
 
 std::string error_of(const rag::result<chunks>& made) {
   return made ? std::string("no error") : made.failure().message();

@@ -14,6 +14,8 @@
 #include <string_view>
 #include <vector>
 
+#include "made.hpp"
+
 namespace chunking_cases {
 
 namespace rag = rag_retrieve;
@@ -23,11 +25,8 @@ using chunks = std::vector<rag::chunk>;
 
 inline rag::document page(std::string text) { return {.id = "doc", .text = std::move(text)}; }
 
-inline std::string repeated(std::string_view unit, std::size_t count) {
-  std::string out;
-  for (std::size_t i = 0; i < count; ++i) out += unit;
-  return out;
-}
+using made::repeated;
+using made::watched_counter;
 
 inline ranges ranges_of(const chunks& pieces) {
   ranges out;
@@ -85,22 +84,6 @@ inline std::size_t code_points(std::string_view text) {
   return count;
 }
 inline rag::tokenizer by_code_point() { return {.count = code_points, .split = {}}; }
-
-/// Counts how often a counter is asked and how many bytes it is shown.
-struct watched {
-  std::size_t calls = 0;
-  std::size_t seen = 0;
-
-  rag::tokenizer tokens(std::size_t (*count)(std::string_view)) {
-    return {.count =
-                [this, count](std::string_view text) {
-                  ++calls;
-                  seen += text.size();
-                  return count(text);
-                },
-            .split = {}};
-  }
-};
 
 /// Answers the n-th text with the n-th vector.
 inline rag::embedder scripted(std::vector<std::vector<float>> answers) {
@@ -547,7 +530,7 @@ TEST_CASE("case offsets-in-parent (run-llama/llama_index 0.14.25 and Haystack, m
 // ---- what others do in quadratic time -----------------------------------------------------------
 
 TEST_CASE("case far-paragraph-break (benbrandt/text-splitter#1177)") {
-  watched counter[2];
+  watched_counter counter[2];
   for (std::size_t i = 0; i < 2; ++i) {
     const rag::document source =
         page(repeated("alpha beta gamma delta\n", 100000 * (i + 1)) + "\nTHE END.");
@@ -561,7 +544,7 @@ TEST_CASE("case far-paragraph-break (benbrandt/text-splitter#1177)") {
 
 TEST_CASE("case one-long-word (benbrandt/text-splitter 0.33.1, measured)") {
   for (const char* unit : {"a", "\xE6\x97\xA5"}) {
-    watched counter[2];
+    watched_counter counter[2];
     for (std::size_t i = 0; i < 2; ++i) {
       const std::size_t n = 500000 * (i + 1);
       const rag::document source = page(repeated(unit, n));

@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <cstdlib>
 #include <rag_retrieve.hpp>
+#include <string>
+#include <string_view>
 
 namespace made {
 
@@ -58,6 +60,29 @@ inline std::uint64_t property_runs(std::uint64_t usual) {
   const std::uint64_t runs = asked == nullptr ? 0 : std::strtoull(asked, nullptr, 10);
   return runs == 0 ? usual : runs;
 }
+
+/// A text over and over.
+inline std::string repeated(std::string_view unit, std::size_t count) {
+  std::string out;
+  for (std::size_t i = 0; i < count; ++i) out += unit;
+  return out;
+}
+
+/// Counts how often a counter of tokens is asked and how many bytes it is shown.
+struct watched_counter {
+  std::size_t calls = 0;
+  std::size_t seen = 0;
+
+  rag_retrieve::tokenizer tokens(std::size_t (*count)(std::string_view)) {
+    return {.count =
+                [this, count](std::string_view text) {
+                  ++calls;
+                  seen += text.size();
+                  return count(text);
+                },
+            .split = {}};
+  }
+};
 
 }  // namespace made
 

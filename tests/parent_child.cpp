@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "made.hpp"
+
 namespace parent_child_test {
 
 namespace rag = rag_retrieve;
@@ -22,11 +24,7 @@ inline rag::document page(std::string text) {
   return made;
 }
 
-inline std::string repeated(std::string_view unit, std::size_t count) {
-  std::string out;
-  for (std::size_t i = 0; i < count; ++i) out += unit;
-  return out;
-}
+using made::repeated;
 
 /// "doc#a" for a parent, "doc#a > doc#b" for a child.
 inline strings family(const chunks& pieces) {
