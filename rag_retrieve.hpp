@@ -8382,9 +8382,9 @@ class term_index {
       if (std::count(lists.begin(), lists.end(), detail::no_row) == std::ssize(lists)) continue;
       const auto table = index.tables_->get(index.terms_, index.options_, average);
       const std::uint64_t least = table->of(1, static_cast<std::uint32_t>(table->width - 1));
+      const auto most = detail::to_units(index.options_.k1 + 1, detail::weight_bits);
       for (std::size_t i = 0; i < asked.size(); ++i) {
         may_be_0 = may_be_0 || (lists[i] != detail::no_row && asked[i].value(least) == 0);
-        const auto most = detail::to_units(index.options_.k1 + 1, detail::weight_bits);
         if (asked[i].value(most) > detail::pruned_search::most_units) return std::nullopt;
       }
       opened.push_back(
