@@ -686,6 +686,9 @@ constexpr bool is_ascii_letter(char32_t value) {
   return (value >= 'a' && value <= 'z') || (value >= 'A' && value <= 'Z');
 }
 constexpr bool is_ascii_digit(char32_t value) { return value >= '0' && value <= '9'; }
+constexpr bool is_ascii_letter_or_digit(char32_t value) {
+  return is_ascii_letter(value) || is_ascii_digit(value);
+}
 constexpr char ascii_lower(char c) {
   return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
 }
@@ -845,11 +848,17 @@ namespace detail {
   const auto is_plain = [text](std::size_t at) {
     return text[at] > ' ' && detail::byte_at(text, at) < 0x80;
   };
+  // Nothing sits on a line end or a tab.
+  const auto is_line_space = [text](std::size_t at) {
+    return text[at] >= '\t' && text[at] <= '\r';
+  };
+  while (range.begin < range.end && is_line_space(range.begin)) ++range.begin;
   while (range.begin < range.end && !is_plain(range.begin)) {
     const code_point point = decode(text, range.begin);
     if (!is_white_space(point.value) || detail::carries_mark(text, range.begin, point)) break;
     range.begin += point.length;
   }
+  while (range.end > range.begin && is_line_space(range.end - 1)) --range.end;
   while (range.end > range.begin && !is_plain(range.end - 1)) {
     const std::size_t length = detail::white_space_before(text, range.begin, range.end);
     if (length == 0) break;
@@ -994,6 +1003,82 @@ namespace detail {
   return number;
 }
 
+/// How many of the eight bytes before `end` are letters of ASCII, counted back up to the first that
+/// is none.
+[[nodiscard]] inline std::size_t letters_before(const char* end) {
+  constexpr std::uint64_t ones = 0x0101010101010101U;
+  constexpr std::uint64_t tops = ones << 7;
+  const std::uint64_t bytes = eight_bytes(end - 8);
+  const std::uint64_t low = (bytes | ones * 0x20) & ~tops;  // in lower case, if letters
+  const std::uint64_t letters = (ones * ('z' + 0x80) - low) & (low + ones * (0x80 - 'a')) & ~bytes;
+  return static_cast<std::size_t>(std::countl_zero(~letters & tops)) / 8;
+}
+
+/// Finds the bytes of one kind, forward only: 64 are looked at once, as bits of a number, and the
+/// 64 behind them ahead of time, so that nothing waits for a look. `Kind::is` answers 1 or 0 for a
+/// byte, without a branch: compilers turn the loop over it into a few wide steps.
+template <class Kind>
+class byte_finder {
+ public:
+  byte_finder(std::string_view text, std::size_t begin)
+      : text_(text), end_(begin), ahead_(look_at(begin)) {}
+
+  /// The first such byte at or after `at`, or the text's size. `at` never moves back.
+  [[nodiscard]] std::size_t next(std::size_t at) {
+    for (at = (std::max)(at, begin_);; at = end_) {
+      if (at >= end_) advance(at);
+      const std::uint64_t open = bits_ >> (at - begin_);
+      if (open != 0) return at + static_cast<std::size_t>(std::countr_zero(open));
+      if (end_ >= text_.size()) return text_.size();
+    }
+  }
+
+ private:
+  static constexpr std::size_t width = 64;
+  using block = std::array<char, width>;
+
+  void advance(std::size_t at) {
+    if (at >= end_ + width) {
+      end_ = at;
+      ahead_ = look_at(at);
+    }
+    begin_ = end_;
+    bits_ = ahead_;
+    end_ += width;
+    ahead_ = look_at(end_);
+  }
+
+  /// One bit for each of 64 bytes.
+  [[nodiscard]] std::uint64_t look_at(std::size_t at) const {
+    if (text_.size() - (std::min)(at, text_.size()) >= width) return bits_of(text_.data() + at);
+    block rest{};  // the end of the text, with zeros behind it
+    if (at < text_.size()) std::memcpy(rest.data(), text_.data() + at, text_.size() - at);
+    return bits_of(rest.data());
+  }
+
+  [[nodiscard]] static std::uint64_t bits_of(const char* bytes) {
+    block found;
+    unsigned char any = 0;
+    for (std::size_t i = 0; i < width; ++i) {
+      const unsigned char hit = Kind::is(static_cast<unsigned char>(bytes[i]));
+      any = static_cast<unsigned char>(any | hit);
+      found[i] = static_cast<char>(hit);
+    }
+    if (Kind::is_rare && any == 0) return 0;
+    std::uint64_t bits = 0;
+    for (std::size_t i = width; i > 0; i -= 8) {  // of each byte the lowest bit, in order
+      bits = bits << 8 | eight_bytes(&found[i - 8]) * 0x0102040810204080U >> 56;
+    }
+    return bits;
+  }
+
+  std::string_view text_;
+  std::size_t begin_ = 0;
+  std::size_t end_;
+  std::uint64_t bits_ = 0;  // of [begin_, end_)
+  std::uint64_t ahead_;     // of what follows
+};
+
 /// The lowest bit that is set is the top bit of the first LF or CR; zero: none of the eight bytes
 /// is one. x - 1 borrows into the top bit where x is zero.
 [[nodiscard]] inline std::uint64_t line_end_bits(const char* eight) {
@@ -1045,6 +1130,36 @@ namespace detail {
   return {{begin, end}, end + (pair ? 2 : 1)};
 }
 
+namespace detail {
+
+struct line_ends {
+  static constexpr bool is_rare = true;
+  [[nodiscard]] static constexpr unsigned char is(unsigned char byte) {
+    return static_cast<unsigned char>((byte == '\n' ? 1U : 0U) | (byte == '\r' ? 1U : 0U));
+  }
+};
+
+/// The lines of a text in order, for whoever reads them all: the same as line_at.
+class line_reader {
+ public:
+  explicit line_reader(std::string_view text, std::size_t begin = 0)
+      : text_(text), ends_(text, begin) {}
+
+  /// The line that begins at `begin`, which never moves back.
+  [[nodiscard]] text_line at(std::size_t begin) {
+    const std::size_t end = ends_.next(begin);
+    if (end == text_.size()) return {{begin, end}, end};
+    const bool pair = text_[end] == '\r' && end + 1 < text_.size() && text_[end + 1] == '\n';
+    return {{begin, end}, end + (pair ? 2 : 1)};
+  }
+
+ private:
+  std::string_view text_;
+  byte_finder<line_ends> ends_;
+};
+
+}  // namespace detail
+
 /// The paragraphs of a part of a text, in order: what blank lines separate, trimmed, never blank.
 /// The ends of `within` are grapheme boundaries. Cost: O(bytes).
 [[nodiscard]] inline std::vector<byte_range> paragraph_ranges(std::string_view text,
@@ -1056,8 +1171,9 @@ namespace detail {
     if (!paragraph.empty()) paragraphs.push_back(paragraph);
   };
   std::size_t begin = within.begin;
+  detail::line_reader lines(text);
   for (std::size_t at = within.begin; at < text.size();) {
-    const text_line line = line_at(text, at);
+    const text_line line = lines.at(at);
     if (trim(text, line.content).empty()) {
       close(begin, at);
       begin = line.next;
@@ -1095,6 +1211,18 @@ struct fence_mark {
 
 [[nodiscard]] inline bool is_blank_at(std::string_view line, std::size_t at) {
   return at >= line.size() || line[at] == ' ' || line[at] == '\t';
+}
+
+[[nodiscard]] inline std::size_t skip_blanks(std::string_view text, std::size_t at) {
+  while (at < text.size() && is_blank_at(text, at)) ++at;
+  return at;
+}
+
+/// True if nothing but white space stands in the line, of which blanks have been passed over.
+[[nodiscard]] inline bool is_blank_from(std::string_view line, std::size_t at) {
+  if (at == line.size()) return true;
+  const bool plain = line[at] > ' ' && byte_at(line, at) < 0x80;
+  return !plain && trim(line, {0, line.size()}).empty();
 }
 
 /// The fence that a line opens or closes.
@@ -1162,14 +1290,16 @@ struct fence_mark {
 }
 
 [[nodiscard]] inline line_kind kind_of(std::string_view line, bool in_paragraph) {
-  if (begins_with_letter(line)) return line_kind::text;
-  if (trim(line, {0, line.size()}).empty()) return line_kind::blank;
-  const std::size_t at = line.find_first_not_of(" \t");
-  if (at == std::string_view::npos) return line_kind::text;
-  if (fence_of(line).mark != 0) return line_kind::fence;
-  if (is_heading(line, at)) return line_kind::heading;
+  const std::size_t at = skip_blanks(line, 0);
+  if (is_blank_from(line, at)) return line_kind::blank;
+  const char32_t first = byte_at(line, at);
+  if (is_ascii_letter(first)) return line_kind::text;
+  if (first == '#') return is_heading(line, at) ? line_kind::heading : line_kind::text;
+  if (first == '|') return line_kind::row;
+  if (first == '`' || first == '~') {
+    return fence_of(line).mark != 0 ? line_kind::fence : line_kind::text;
+  }
   if (is_rule(line, at, in_paragraph)) return line_kind::rule;
-  if (line[at] == '|') return line_kind::row;
   return opens_item(line, at, in_paragraph) ? line_kind::item : line_kind::text;
 }
 
@@ -1185,15 +1315,17 @@ void for_each_block(std::string_view text, byte_range within, bool line_by_line,
     begin = end;
     open = next;
   };
+  line_reader lines(text);
   for (std::size_t at = within.begin; at < within.end;) {
-    const text_line line = line_at(text, at);
+    const text_line line = lines.at(at);
     const std::string_view content = slice(text, line.content);
     if (fence.mark != 0) {
-      if (closes_fence(content, fence)) {
+      const std::size_t blanks = skip_blanks(content, 0);
+      if (is_blank_from(content, blanks)) {
+        close(at, line_kind::fence);
+      } else if (content[blanks] == fence.mark && closes_fence(content, fence)) {
         close(line.next, line_kind::blank);
         fence = {};
-      } else if (trim(text, line.content).empty()) {
-        close(at, line_kind::fence);
       }
       at = line.next;
       continue;
@@ -1287,6 +1419,7 @@ class word_filter {
     add(optional_words);
     add(time_words);
     add(degree_words);
+    add(std::array<std::string_view, 1>{"in"});  // which may be a measure
   }
   [[nodiscard]] constexpr bool may_hold(std::string_view word) const {
     return !word.empty() && word.size() <= longest &&
@@ -1385,7 +1518,7 @@ inline constexpr quote_pair quote_pairs[] = {
 /// is passed over by this one look.
 [[nodiscard]] constexpr std::array<bool, 256> make_mark_bytes() {
   std::array<bool, 256> mark_bytes{};
-  for (char c : {'.', '!', '?', ')', '`', '"', '\''}) {
+  for (char c : {'.', '!', '?', ';', ')', '`', '"', '\''}) {
     mark_bytes[static_cast<unsigned char>(c)] = true;
   }
   for (unsigned lead : {0xC2U, 0xCDU, 0xD6U, 0xD8U, 0xDBU, 0xE0U, 0xE1U, 0xE2U, 0xE3U, 0xEFU}) {
@@ -1395,60 +1528,20 @@ inline constexpr quote_pair quote_pairs[] = {
 }
 inline constexpr std::array<bool, 256> mark_bytes = make_mark_bytes();
 
-/// Of 64 bytes, a 1 for each that may matter or is above ASCII, else a 0; true if there is a 1. A
-/// loop without a branch, which compilers turn into a few wide steps.
-[[nodiscard]] inline bool find_marks(const char* block, std::array<char, 64>& found) {
-  unsigned char any = 0;
-  for (std::size_t i = 0; i < found.size(); ++i) {
-    const auto byte = static_cast<unsigned char>(block[i]);
-    // From ! to . stand both quotes, the bracket, and few that are no marks.
-    const bool near_stop = static_cast<unsigned char>(byte - '!') <= '.' - '!';
-    const bool mark = byte == '?' || byte == '`';
-    const auto hit =
-        static_cast<unsigned char>((near_stop ? 1U : 0U) | (mark ? 1U : 0U) | (byte >> 7));
-    any = static_cast<unsigned char>(any | hit);
-    found[i] = static_cast<char>(hit);
+/// The same, all bytes above ASCII, and few others: what can be told without a table. The number
+/// becomes zero for them; compilers turn a comparison with each into steps byte by byte.
+struct mark_like {
+  static constexpr bool is_rare = false;
+  [[nodiscard]] static constexpr unsigned char is(unsigned char byte) {
+    const auto narrow = [](unsigned value) { return static_cast<unsigned char>(value); };
+    const unsigned char from_quotes = narrow(byte - unsigned{'!'});  // ! " # $ % & ' ( ) are 0 to 8
+    unsigned char least = narrow((std::max)(from_quotes, narrow(8)) - 8U);
+    least = (std::min)(least, narrow(byte ^ unsigned{'.'}));
+    least = (std::min)(least, narrow((byte & 0xFBU) ^ unsigned{';'}));  // ? too, a bit apart
+    least = (std::min)(least, narrow(byte ^ unsigned{'`'}));
+    least = (std::min)(least, narrow((byte & 0x80U) ^ 0x80U));
+    return least == 0 ? 1 : 0;
   }
-  return any != 0;
-}
-
-/// Finds the bytes that may matter, forward only: 64 bytes are looked at once, as bits of a number.
-class mark_finder {
- public:
-  explicit mark_finder(std::string_view text) : text_(text) {}
-
-  /// The first such byte at or after `at`, or the text's size.
-  [[nodiscard]] std::size_t next(std::size_t at) {
-    for (;; at = end_) {
-      if (at >= end_) look_at(at);
-      const std::uint64_t open = bits_ >> (at - begin_);
-      if (open != 0) return at + static_cast<std::size_t>(std::countr_zero(open));
-      if (end_ == text_.size()) return end_;
-    }
-  }
-
- private:
-  void look_at(std::size_t at) {
-    begin_ = at;
-    bits_ = 0;
-    end_ = at + (std::min)(std::size_t{64}, text_.size() - at);
-    std::array<char, 64> rest{};  // the end of a text, with zeros behind it
-    const char* block = text_.data() + at;
-    if (end_ - at < rest.size()) {
-      std::memcpy(rest.data(), block, end_ - at);
-      block = rest.data();
-    }
-    std::array<char, 64> found{};
-    if (!find_marks(block, found)) return;
-    for (std::size_t i = found.size(); i > 0; i -= 8) {  // of each byte the lowest bit, in order
-      bits_ = bits_ << 8 | eight_bytes(&found[i - 8]) * 0x0102040810204080U >> 56;
-    }
-  }
-
-  std::string_view text_;
-  std::size_t begin_ = 0;
-  std::size_t end_ = 0;
-  std::uint64_t bits_ = 0;
 };
 
 /// A run of marks and what closes behind it.
@@ -1498,6 +1591,9 @@ inline constexpr std::string_view roman_numerals[] = {"i",    "ii", "iii", "iv",
                                              const list_marker& last = {}) {
   using sort = list_marker::sort;
   const code_point first = decode(text, begin);
+  const bool may_number = first.value >= 0x80 || first.value == '(' ||
+                          is_ascii_digit(first.value) || (first.value >= 'a' && first.value <= 'y');
+  if (!may_number) return {};
   if (is_bullet(first.value)) {
     return {std::string(text.substr(begin, first.length)), 0, first.length, sort::bullet};
   }
@@ -1544,26 +1640,22 @@ inline constexpr std::string_view roman_numerals[] = {"i",    "ii", "iii", "iv",
 /// Splits one block. Every step moves forward; looking back is bounded by `longest` bytes.
 class sentence_scanner {
  public:
-  sentence_scanner(std::string_view text, byte_range block, std::span<const std::string> extra,
+  sentence_scanner(std::string_view text, std::span<const std::string> extra,
                    std::vector<byte_range>& out)
-      : text_(text.substr(0, block.end)),
-        sentence_(block.begin),
-        first_word_(block.begin),
-        list_(next_marker(text_, block.begin)),
-        extra_(extra),
-        out_(out) {
-    const bool plain = list_.kind == list_marker::sort::roman && !list_.has_bracket();
-    if (plain && text_.find(' ' + list_.text + ' ') != std::string_view::npos) {
-      list_ = {};
-      list_.in_line = true;
-    }
-  }
+      : whole_(text), marks_(text, 0), extra_(extra), out_(out) {}
 
-  void run() {
+  /// Splits one block; the next one stands behind it.
+  void run(byte_range block) {
+    text_ = whole_.substr(0, block.end);
+    sentence_ = first_word_ = block.begin;
+    unclosed_ = {};
+    lettered_ = false;
+    quote_end_ = 0;
+    open_list();
     if (is_short_item()) return cut(text_.size());
-    mark_finder marks(text_);
-    for (std::size_t at = marks.next(sentence_); at < text_.size();) {
-      at = marks.next(mark_bytes[byte_at(text_, at)] ? step(at) : at + 1);
+    for (std::size_t at = sentence_; (at = marks_.next(at)) < text_.size();) {
+      const bool done = is_plain(at) || !mark_bytes[byte_at(text_, at)];
+      at = done ? at + 1 : step(at);
     }
     cut(text_.size());
   }
@@ -1575,14 +1667,44 @@ class sentence_scanner {
   static constexpr std::size_t longest = 24;  // bytes of the longest word that is looked up
   static constexpr std::size_t longest_quotation = 240;  // bytes; a longer one is parted
 
+  /// The quick way for most marks outside lists: true if the bytes around one tell what step()
+  /// would find out, and it is done. A stop before a letter or digit, or a space and a small
+  /// letter, ends nothing; one before a space and a capital ends a sentence, if it stands behind a
+  /// word of letters that no list has.
+  bool is_plain(std::size_t at) {
+    if (list_.size != 0) return false;
+    if (at + 1 == text_.size()) return true;  // the sentence ends here anyway
+    if (text_[at] == ')' || (text_[at] == ';' && !is_greek_question(at))) return true;
+    if (at + 2 >= text_.size() || at <= sentence_ + longest + 9) return false;
+    if (text_[at] != '.') return text_[at] == '\'' && is_ascii_letter(byte_at(text_, at - 1));
+    const char32_t next = byte_at(text_, at + 1);
+    if (is_ascii_letter(next) || is_ascii_digit(next)) return true;
+    const char32_t first = byte_at(text_, at + 2);
+    if ((next != ' ' && next != '\n') || !is_ascii_letter(first)) return false;
+    if (first >= 'a') return text_[at - 1] != ')';
+    if (at < quote_end_ || !extra_.empty() || !ends_with_word(text_[at - 1] == ' ' ? at - 1 : at)) {
+      return false;
+    }
+    cut(at + 1);
+    return true;
+  }
+
+  /// True if a word of letters ends at `at` that no list has; false also where this is not sure.
+  bool ends_with_word(std::size_t at) const {
+    const std::size_t letters = letters_before(text_.data() + at);
+    const char32_t before = byte_at(text_, at - letters - 1);
+    if (letters == 8 && is_ascii_letter(before)) return true;
+    return letters > 1 && (before == ' ' || before == '-' || before == '\n') &&
+           !listed_words.may_hold(text_.substr(at - letters, letters));
+  }
+
   /// Handles what begins at a byte that may matter; returns where to go on.
   std::size_t step(std::size_t at) {
     if (text_[at] == '`') return end_of_code(at);
     if (const std::size_t after = open_quotation(at)) return after;
     if (const std::size_t after = list_item(at)) return after;
-    if (const code_point point = decode(text_, at); mark_of(point.value) == mark_kind::none) {
-      return at + point.length;
-    }
+    const code_point point = decode(text_, at);
+    if (mark_of(point.value) == mark_kind::none && !is_greek_question(at)) return at + point.length;
     const mark_run run = read_run(at);
     if (splits_off_first_dot(run)) {
       cut(run.begin + 1);
@@ -1607,10 +1729,7 @@ class sentence_scanner {
   std::size_t end_of_code(std::size_t at) {
     const std::size_t length = run_length(text_, at, '`');
     std::size_t from = at + length;
-    if (const std::size_t end = open_quotation(at)) {  // `quoted so.'
-      const std::size_t span = text_.find('`', from);
-      if (quote_end_ > at && span > quote_end_) return end;
-    }
+    if (const std::size_t end = end_of_quoted_so(at, from)) return end;
     if (length >= unclosed_.size() || unclosed_[length]) return from;
     while ((from = text_.find('`', from)) != std::string_view::npos) {
       const std::size_t closing = run_length(text_, from, '`');
@@ -1625,6 +1744,19 @@ class sentence_scanner {
     unclosed_[length] = true;
     work_ += text_.size() - at;
     return at + length;
+  }
+
+  /// Past the backquotes of `quoted so.' or ``so''; 0: another one comes before the apostrophe.
+  std::size_t end_of_quoted_so(std::size_t at, std::size_t from) {
+    const std::size_t next = (std::min)(text_.find('`', from), text_.size());
+    work_ += next - from;
+    const std::size_t before = quote_end_;
+    const bool apostrophe = text_.substr(from, next - from).find('\'') != std::string_view::npos;
+    if (before <= at && !apostrophe) return 0;
+    const std::size_t end = open_quotation(at);
+    if (end != 0 && quote_end_ > at && next > quote_end_) return end;
+    quote_end_ = before;
+    return 0;
   }
 
   // -- quotations, within which no sentence ends if they are short
@@ -1643,9 +1775,10 @@ class sentence_scanner {
   std::size_t open_quotation(std::size_t at) {
     if (!may_be_quote(at)) return 0;
     if (at > sentence_ && (is_ascii_letter(byte_at(text_, at - 1)))) return at + 1;
-    const auto* const pair = std::find_if(
-        std::begin(quote_pairs), std::end(quote_pairs),
-        [&](const quote_pair& each) { return text_.substr(at, each.open.size()) == each.open; });
+    const auto* const pair =
+        std::find_if(std::begin(quote_pairs), std::end(quote_pairs), [&](const quote_pair& each) {
+          return text_[at] == each.open[0] && text_.substr(at, each.open.size()) == each.open;
+        });
     if (pair == std::end(quote_pairs)) return 0;
     const std::size_t inside = at + pair->open.size();
     if (inside <= quote_end_) return inside;
@@ -1721,9 +1854,17 @@ class sentence_scanner {
     return text_[close - 1] != ' ' || goes_on ? at : end;
   }
 
+  /// A semicolon behind a Greek letter is a question mark.
+  bool is_greek_question(std::size_t at) const {
+    if (text_[at] != ';') return false;
+    const char32_t before = decode_before(text_, sentence_, at).value;
+    return (before >= 0x370 && before <= 0x3FF) || (before >= 0x1F00 && before <= 0x1FFF);
+  }
+
   mark_run read_run(std::size_t at) {
     mark_run run;
     run.begin = run.end = at;
+    if (text_[at] == ';') run.kind = mark_kind::ask, ++run.end;
     for (;;) {
       const code_point point = decode(text_, run.end);
       const mark_kind kind = mark_of(point.value);
@@ -2064,6 +2205,16 @@ class sentence_scanner {
 
   // Items may follow one another inside a block.
 
+  /// The list that the block may be.
+  void open_list() {
+    list_ = next_marker(text_, sentence_);
+    const bool plain = list_.kind == list_marker::sort::roman && !list_.has_bracket();
+    if (plain && text_.find(' ' + list_.text + ' ', sentence_) != std::string_view::npos) {
+      list_ = {};
+      list_.in_line = true;
+    }
+  }
+
   /// If the marker of the next item stands around `at`: cuts before it, returns where it ends.
   std::size_t list_item(std::size_t at) {
     if (list_.size == 0 || at <= sentence_ + list_.head) return 0;
@@ -2088,12 +2239,14 @@ class sentence_scanner {
     return end;
   }
 
-  std::string_view text_;
-  std::size_t sentence_;       // where the open sentence begins
-  std::size_t first_word_;     // no letter or digit lies between sentence_ and here
-  list_marker list_;           // the item that would come next
-  bool lettered_ = false;      // a list by plain letters is proven
-  std::size_t quote_end_ = 0;  // no sentence ends inside the quotation that closes here
+  std::string_view whole_;
+  byte_finder<mark_like> marks_;
+  std::string_view text_;       // up to the end of the block
+  std::size_t sentence_ = 0;    // where the open sentence begins
+  std::size_t first_word_ = 0;  // no letter or digit lies between sentence_ and here
+  list_marker list_;            // the item that would come next
+  bool lettered_ = false;       // a list by plain letters is proven
+  std::size_t quote_end_ = 0;   // no sentence ends inside the quotation that closes here
   std::array<std::size_t, 2 * std::size(quote_pairs)> closes_{};  // see closing_quote
   std::size_t work_ = 0;                                          // see extra_work()
   std::array<bool, 8> unclosed_{};      // by length: no such run of backquotes follows
@@ -2131,14 +2284,11 @@ class sentence_scanner {
   }
   std::sort(extra.begin(), extra.end());
 
-  detail::for_each_block(text, within, options.newline_ends_sentence,
-                         [&](byte_range block, bool is_code) {
-                           if (is_code) {
-                             sentences.push_back(block);
-                           } else {
-                             detail::sentence_scanner(text, block, extra, sentences).run();
-                           }
-                         });
+  detail::sentence_scanner scanner(text, extra, sentences);
+  const auto split = [&](byte_range block, bool is_code) {
+    is_code ? sentences.push_back(block) : scanner.run(block);
+  };
+  detail::for_each_block(text, within, options.newline_ends_sentence, split);
   return sentences;
 }
 
@@ -2814,8 +2964,28 @@ namespace detail {
 
 [[nodiscard]] constexpr bool is_ascii_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 
+/// The smaller block.
+inline constexpr std::size_t word_block = 32;
+
+/// True if the characters of such a block are whole, and letters of Latin, Greek or Cyrillic, the
+/// dashes, quotes and dots from U+2010 to U+2027, or ASCII: a space among them is one of ASCII, and
+/// none is attached to another.
+[[nodiscard]] inline bool is_western(const char* block) {
+  std::array<unsigned char, word_block + 2> bytes{};
+  std::memcpy(&bytes[2], block, word_block);
+  unsigned char others = 0;  // bytes above ASCII that are in no such character
+  for (std::size_t i = 0; i < word_block; ++i) {
+    const unsigned char a = bytes[i], b = bytes[i + 1], c = bytes[i + 2];
+    const bool follows = (c & 0xC0) == 0x80;
+    const bool two = follows & (((b >= 0xC3) & (b <= 0xCB)) | ((b >= 0xCE) & (b <= 0xD1)));
+    const bool three = (a == 0xE2) & (b == 0x80) & (c >= 0x90) & (c <= 0xA7);
+    others = static_cast<unsigned char>(others + (c >= 0x80) - 2 * two - 3 * three);
+  }
+  return others == 0;
+}
+
 /// How many words begin in a block of so many bytes, by the byte before it and its own; its size if
-/// not all of these are ASCII. A loop without a branch, which compilers turn into wide steps.
+/// this cannot be told. A loop without a branch, which compilers turn into wide steps.
 template <std::size_t Size>
 [[nodiscard]] std::size_t word_begins(const char* bytes) {
   unsigned char begins = 0;
@@ -2829,34 +2999,40 @@ template <std::size_t Size>
         static_cast<unsigned char>(begins + static_cast<unsigned char>(space_before && !space));
     all = static_cast<unsigned char>(all | here);
   }
-  return all < 0x80 ? begins : Size;
+  return all < 0x80 || (Size == word_block && is_western(bytes + 1)) ? begins : Size;
 }
 
-/// The smaller block.
-inline constexpr std::size_t word_block = 32;
-
-/// The same for the end of a text, from the byte before it on: fewer bytes than a block.
-[[nodiscard]] inline std::size_t last_word_begins(std::string_view end) {
-  std::array<char, word_block + 1> block{};
-  block.fill(' ');
-  std::memcpy(block.data(), end.data(), end.size());
-  return word_begins<word_block>(block.data());
+/// The same for the smaller block that a text goes on with after its first byte, or what it has
+/// left.
+[[nodiscard]] inline std::size_t next_word_begins(std::string_view text) {
+  std::array<char, word_block + 1> last;
+  const bool whole = text.size() > word_block;
+  if (!whole) {
+    last.fill(' ');
+    std::memcpy(last.data(), text.data(), text.size());
+  }
+  return word_begins<word_block>(whole ? text.data() : last.data());
 }
 
-/// Passes over whole blocks of ASCII from `at`, 1 or more, on. `count` grows by the words that
-/// begin in them, but not above `most`. Returns where they end.
+/// Passes over whole blocks from `at`, 1 or more, on. `count` grows by the words that begin in
+/// them, but not above `most`. Returns where they end.
 [[nodiscard]] inline std::size_t pass_blocks(std::string_view text, std::size_t at,
                                              std::size_t most, std::size_t& count) {
   const auto pass = [&](auto size) {
-    while (text.size() - at >= size) {
-      const std::size_t begins = word_begins<size>(text.data() + at - 1);
-      if (begins == size || count + begins > most) break;
-      count += begins;
-      at += size;
-    }
+    if (text.size() - at < size) return false;
+    const std::size_t begins = word_begins<size>(text.data() + at - 1);
+    if (begins == size || count + begins > most) return false;
+    count += begins;
+    at += size;
+    return true;
   };
-  pass(std::integral_constant<std::size_t, 4 * word_block>());
-  pass(std::integral_constant<std::size_t, word_block>());
+  constexpr std::size_t larger = 4;
+  for (std::size_t passed = larger; passed == larger;) {
+    while (pass(std::integral_constant<std::size_t, larger * word_block>())) {
+    }
+    passed = 0;
+    while (passed < larger && pass(std::integral_constant<std::size_t, word_block>())) ++passed;
+  }
   return at;
 }
 
@@ -2876,19 +3052,39 @@ inline constexpr std::size_t word_block = 32;
   return at;
 }
 
-/// Some words of plain ASCII in a row, and the begin of the one after them.
+/// Where the word begins in such a block that has `before` others in it before it.
+[[nodiscard]] inline std::size_t find_word_begin(const char* bytes, std::size_t before) {
+  std::array<bool, word_block> begins{};
+  for (std::size_t i = 0; i < word_block; ++i) {
+    begins[i] = is_ascii_space(bytes[i]) && !is_ascii_space(bytes[i + 1]);
+  }
+  std::size_t at = 0;
+  while (!begins[at] || before-- > 0) ++at;
+  return at;
+}
+
+/// Some words in a row, parted by spaces of ASCII, and the begin of the one after them.
 struct word_stretch {
   std::size_t count = 0;  // 0: none
   std::size_t end = 0;    // of the last of them
   std::size_t next = 0;
 };
 
-/// Passes over up to `most` words from the one that begins at `at` on, by whole blocks of ASCII:
-/// a cut is allowed at their begins and ends.
+/// Passes over up to `most` words, at least one, from the one that begins at `at` on, by whole
+/// blocks: a cut is allowed at their begins and ends. They are fewer before a block that does not
+/// tell its words.
 [[nodiscard]] inline word_stretch skip_words(std::string_view text, std::size_t at,
                                              std::size_t most) {
   word_stretch run{0, at, at};
-  std::size_t edge = pass_blocks(text, (std::min)(at + 1, text.size()), most, run.count);
+  std::size_t edge = pass_blocks(text, (std::min)(at + 1, text.size()), most - 1, run.count);
+  if (text.size() - edge >= word_block) {
+    const char* const block = text.data() + edge - 1;
+    const std::size_t begins = word_begins<word_block>(block);
+    if (begins < word_block && run.count + begins >= most) {
+      edge += find_word_begin(block, most - run.count - 1) + 1;
+      run.count = most;
+    }
+  }
   if (run.count == 0) return run;
   while (is_ascii_space(text[edge - 1])) --edge;
   while (!is_ascii_space(text[edge - 1])) --edge;
@@ -2896,6 +3092,21 @@ struct word_stretch {
   while (is_ascii_space(text[edge - 1])) --edge;
   run.end = edge;
   return run;
+}
+
+/// Where the last `most` words before `end`, at least one, begin: a cut is allowed there. Zero if
+/// blocks do not tell, or it is not well behind `begin`.
+[[nodiscard]] inline std::size_t skip_words_back(std::string_view text, std::size_t begin,
+                                                 std::size_t end, std::size_t most) {
+  while (end - begin > word_block) {
+    end -= word_block;
+    const char* const block = text.data() + end - 1;
+    const std::size_t begins = word_begins<word_block>(block);
+    if (begins == word_block) return 0;
+    if (begins >= most) return end + find_word_begin(block, begins - most);
+    most -= begins;
+  }
+  return 0;
 }
 
 /// The last word that begins, in ASCII behind spaces of ASCII, before `at`, and the end of the one
@@ -2976,10 +3187,8 @@ struct word_stretch {
   for (std::size_t at = 0; at < text.size() && count <= most;) {
     if (at >= blocks && byte_at(text, at) < 0x80 && inside != is_ascii_space(text[at - 1])) {
       const std::size_t end = pass_blocks(text, at, most, count);
-      if (text.size() - end < word_block) {
-        const std::size_t begins = last_word_begins(text.substr(end - 1));
-        if (begins < word_block) return count + begins;
-      }
+      const std::size_t begins = next_word_begins(text.substr(end - 1));
+      if (begins < word_block) return count + begins;  // all, or more than `most`
       blocks = end + word_block;
       if (end > at) {
         inside = !is_ascii_space(text[end - 1]);
@@ -4159,12 +4368,22 @@ class line_cursor {
   return text[0] != '=' && is_rule(text, 0, false);
 }
 
-/// True if a line closes the open fence: the same mark, at least as often, and only blanks after
-/// it.
-[[nodiscard]] inline bool ends_fence(std::string_view line, const fence_mark& open) {
-  const fence_mark mark = fence_of(line);
-  const std::string_view rest = trim_blanks(line);
-  return mark.mark == open.mark && mark.length >= open.length && mark.length == rest.size();
+/// The first line from `at` on that closes the open fence, else an empty one at the end. Looks for
+/// its marks: code has few of them.
+[[nodiscard]] inline text_line find_fence_end(std::string_view text, std::size_t at,
+                                              const fence_mark& open) {
+  const char marks[] = {open.mark, open.mark, open.mark};
+  for (std::size_t from = at;;) {
+    from = text.find(marks, from, sizeof marks);
+    if (from == std::string_view::npos) return {{text.size(), text.size()}, text.size()};
+    std::size_t begin = from;
+    while (begin > at && from - begin < 4 && text[begin - 1] == ' ') --begin;
+    if (begin == at || text[begin - 1] == '\n' || text[begin - 1] == '\r') {
+      const text_line line = line_at(text, begin);
+      if (closes_fence(slice(text, line.content), open)) return line;
+    }
+    from += run_length(text, from, open.mark);
+  }
 }
 
 /// The length of a list marker, or 0. Into a paragraph only a bullet or the number 1 breaks, and
@@ -4220,11 +4439,6 @@ inline constexpr std::string_view html_raw_tags[] = {"pre", "script", "style", "
 [[nodiscard]] constexpr bool is_tag_character(char c) {
   const auto value = static_cast<unsigned char>(c);
   return is_ascii_letter(value) || is_ascii_digit(value) || c == '-';
-}
-
-[[nodiscard]] inline std::size_t skip_blanks(std::string_view text, std::size_t at) {
-  while (at < text.size() && is_blank_at(text, at)) ++at;
-  return at;
 }
 
 /// Steps over one attribute of a tag, `name` or `name=value`; at its begin if there is none.
@@ -4310,16 +4524,47 @@ inline constexpr std::string_view html_raw_tags[] = {"pre", "script", "style", "
   return false;
 }
 
+/// Whether a line that begins with a byte may be more than text of a paragraph.
+inline constexpr auto may_open_block = [] {
+  std::array<bool, 256> table{};
+  for (char c : {' ', '\t', '\n', '\r', '#', '>', '*', '+', '-', '_', '=', '`', '~', '<'}) {
+    table[static_cast<unsigned char>(c)] = true;
+  }
+  for (unsigned char c = '0'; c <= '9'; ++c) table[c] = true;
+  return table;
+}();
+
+/// A markdown_heading, its title a view of the text.
+struct found_heading {
+  std::size_t level = 0;
+  std::string_view title;
+  byte_range lines;
+  std::unique_ptr<std::string> joined;  // what `title` views instead, if it stands on several lines
+};
+
 /// The block structure of a text, line by line, as far as it decides what is a heading: the open
 /// quotes and list items, and the open paragraph, fence or HTML block inside the innermost.
 class heading_scanner {
  public:
   explicit heading_scanner(std::string_view text) : text_(text) {}
 
-  [[nodiscard]] std::vector<markdown_heading> scan(std::size_t begin) {
+  /// Most lines stand outside quotes and items and are settled quickly: in a fence, empty, or text.
+  [[nodiscard]] std::vector<found_heading> scan(std::size_t begin) {
+    line_reader lines(text_);
     for (std::size_t at = begin; at < text_.size(); at = line_.next) {
-      line_ = line_at(text_, at);
-      if (!goes_on_as_paragraph()) read_line();
+      const bool quick = open_.empty() && leaf_ != leaf::html;
+      if (quick && (leaf_ == leaf::fence || text_[at] == '\n')) {
+        line_.next = leaf_ == leaf::fence ? find_fence_end(text_, at, fence_).next : at + 1;
+        leaf_ = leaf::none;
+        continue;
+      }
+      line_ = lines.at(at);
+      if (!quick || may_open_block[byte_at(text_, at)]) {
+        read_line();
+      } else if (leaf_ == leaf::none) {
+        leaf_ = leaf::paragraph;
+        paragraph_ = at;
+      }
     }
     return std::move(headings_);
   }
@@ -4331,18 +4576,6 @@ class heading_scanner {
     bool empty = true;       // nothing in it so far
   };
   enum class leaf { none, paragraph, fence, html };
-
-  /// The quick way for most lines: outside all else, one that begins with a letter is a
-  /// paragraph's.
-  bool goes_on_as_paragraph() {
-    const bool text = open_.empty() && (leaf_ == leaf::none || leaf_ == leaf::paragraph) &&
-                      begins_with_letter(slice(text_, line_.content));
-    if (text && leaf_ == leaf::none) {
-      leaf_ = leaf::paragraph;
-      paragraph_ = line_.content.begin;
-    }
-    return text;
-  }
 
   /// Deeper quotes and items are text, so that a blank line costs a bounded number of steps.
   static constexpr std::size_t deepest = 64;
@@ -4402,7 +4635,7 @@ class heading_scanner {
   bool continue_leaf(const line_cursor& line) {
     const std::string_view rest = line.rest();
     if (leaf_ == leaf::fence) {
-      if (line.indent() < 4 && ends_fence(rest, fence_)) leaf_ = leaf::none;
+      if (line.indent() < 4 && closes_fence(rest, fence_)) leaf_ = leaf::none;
       return true;
     }
     if (html_block_ends(rest, html_)) leaf_ = leaf::none;
@@ -4444,7 +4677,7 @@ class heading_scanner {
     const std::string_view rest = line.rest();
     if (const std::size_t level = atx_level(rest); level != 0) {
       close_to(depth);
-      add_heading(level, std::string(atx_title(rest, level)), line_.content.begin);
+      add_heading({level, atx_title(rest, level), {line_.content.begin, line_.next}, nullptr});
     } else if (const fence_mark fence = fence_of(rest); fence.mark != 0) {
       close_to(depth);
       leaf_ = leaf::fence;
@@ -4456,7 +4689,7 @@ class heading_scanner {
     } else if (const std::size_t underline = setext_level(rest); paragraph && underline != 0) {
       if (!skip_definitions()) return false;  // no text above: the line is text itself
       leaf_ = leaf::none;
-      add_heading(underline, paragraph_title(), paragraph_);
+      add_heading(paragraph_heading(underline));
     } else if (is_thematic_break(rest)) {
       close_to(depth);
     } else {
@@ -4475,19 +4708,27 @@ class heading_scanner {
     return false;
   }
 
-  [[nodiscard]] std::string paragraph_title() const {
-    std::string title;
+  /// The heading that the underline makes of the open paragraph.
+  [[nodiscard]] found_heading paragraph_heading(std::size_t level) const {
+    found_heading heading{level, {}, {paragraph_, line_.next}, nullptr};
     for (std::size_t at = paragraph_; at < line_.content.begin;) {
       const text_line line = line_at(text_, at);
-      if (!title.empty()) title += ' ';
-      title += trim_blanks(slice(text_, line.content));
+      const std::string_view content = trim_blanks(slice(text_, line.content));
+      if (heading.joined) {
+        (*heading.joined += ' ') += content;
+      } else if (line.next == line_.content.begin) {
+        heading.title = content;
+      } else {
+        heading.joined = std::make_unique<std::string>(content);
+      }
       at = line.next;
     }
-    return title;
+    if (heading.joined) heading.title = *heading.joined;
+    return heading;
   }
 
-  void add_heading(std::size_t level, std::string title, std::size_t begin) {
-    if (open_.empty()) headings_.push_back({level, std::move(title), {begin, line_.next}});
+  void add_heading(found_heading heading) {
+    if (open_.empty()) headings_.push_back(std::move(heading));
   }
 
   std::string_view text_;
@@ -4497,7 +4738,7 @@ class heading_scanner {
   fence_mark fence_;
   int html_ = 0;
   std::size_t paragraph_ = 0;  // begin of the open paragraph's first line
-  std::vector<markdown_heading> headings_;
+  std::vector<found_heading> headings_;
 };
 
 /// Where the text proper begins: after a byte order mark.
@@ -4529,7 +4770,12 @@ class heading_scanner {
 ///
 /// "# Setup\n\n```\n# no heading\n```\n\nRun\n---\n" gives Setup (level 1) and Run (level 2).
 [[nodiscard]] inline std::vector<markdown_heading> markdown_headings(std::string_view text) {
-  return detail::heading_scanner(text).scan(detail::after_front_matter(text));
+  std::vector<markdown_heading> headings;
+  for (const detail::found_heading& found :
+       detail::heading_scanner(text).scan(detail::after_front_matter(text))) {
+    headings.push_back({found.level, std::string(found.title), found.lines});
+  }
+  return headings;
 }
 
 // ---- Pieces: what a text is made of, from coarse to fine ----------------------------------------
@@ -4544,6 +4790,12 @@ struct piece {
   cut finer = cut::graphemes;
 };
 
+/// "| --- | :-: |": bars, dashes, colons and blanks only.
+[[nodiscard]] inline bool is_table_rule(std::string_view line) {
+  return line.find_first_not_of("|-: \t") == std::string_view::npos &&
+         line.find('-') != std::string_view::npos && line.find('|') != std::string_view::npos;
+}
+
 /// The header row of a table: a row with bars, and below it a row of bars, dashes and colons only.
 /// A heading may stand above it. Empty if the block is no table.
 [[nodiscard]] inline byte_range table_header(std::string_view text, byte_range block) {
@@ -4553,11 +4805,10 @@ struct piece {
           trim(text, head.content).empty())) {
     head = line_at(text, head.next);
   }
-  if (slice(text, head.content).find('|') == std::string_view::npos) return {};
-  const std::string_view rule = slice(text, line_at(text, head.next).content);
-  const bool table = head.next < block.end && rule.find('-') != std::string_view::npos &&
-                     rule.find('|') != std::string_view::npos &&
-                     rule.find_first_not_of("|-: \t") == std::string_view::npos;
+  if (head.next >= block.end || slice(text, head.content).find('|') == std::string_view::npos) {
+    return {};
+  }
+  const bool table = is_table_rule(slice(text, line_at(text, head.next).content));
   return table ? trim(text, head.content) : byte_range{};
 }
 
@@ -4569,9 +4820,15 @@ class block_reader {
       : text_(text.substr(0, within.end)), begin_(within.begin) {}
 
   [[nodiscard]] std::vector<piece> read() {
+    line_reader lines(text_);
     for (std::size_t at = begin_; at < text_.size();) {
-      const text_line line = line_at(text_, at);
-      read_line(line);
+      const bool fenced = fence_.mark != 0;
+      if (!fenced && text_[at] == '\n') {
+        pass_blank(++at);
+        continue;
+      }
+      const text_line line = fenced ? find_fence_end(text_, at, fence_) : lines.at(at);
+      fenced ? close_fence(line) : read_line(line);
       at = line.next;
     }
     close(text_.size());
@@ -4581,22 +4838,14 @@ class block_reader {
  private:
   void read_line(const text_line& line) {
     const std::string_view content = slice(text_, line.content);
-    if (fence_.mark != 0) {
-      if (!ends_fence(content, fence_)) return;
-      fence_ = {};
-      return close(line.next);
-    }
     const bool letter = begins_with_letter(content);
-    const std::size_t at = letter ? 0 : content.find_first_not_of(" \t");
+    if (!letter && trim(text_, line.content).empty()) return pass_blank(line.next);
+    text_end_ = line.content.end;
     if (letter && finer_ != cut::items) {
       after_heading_ = false;
       return;
     }
-    if (at == std::string_view::npos || (!letter && trim(text_, line.content).empty())) {
-      after_blank_ = true;
-      if (finer_ != cut::items && !after_heading_) close(line.next);
-      return;
-    }
+    const std::size_t at = content.find_first_not_of(" \t");
     const bool item =
         opens_item(content, at, finer_ == cut::sentences && begin_ < line.content.begin);
     const fence_mark fence = fence_of(content);
@@ -4614,7 +4863,19 @@ class block_reader {
     } else {
       if (finer_ == cut::items) close(line.content.begin);
       after_heading_ = false;
+      has_rule_ = has_rule_ || (finer_ == cut::sentences && is_table_rule(content));
     }
+  }
+
+  void pass_blank(std::size_t next) {
+    after_blank_ = true;
+    if (finer_ != cut::items && !after_heading_) close(next);
+  }
+
+  void close_fence(const text_line& line) {
+    text_end_ = line.content.end;
+    fence_ = {};
+    close(line.next);
   }
 
   void open(std::size_t at, cut finer) {
@@ -4624,20 +4885,22 @@ class block_reader {
   }
 
   void close(std::size_t end) {
-    const byte_range block = trim(text_, {begin_, end});
-    const bool table = finer_ == cut::sentences && !table_header(text_, block).empty();
+    const byte_range block = trim(text_, {begin_, (std::clamp)(text_end_, begin_, end)});
+    const bool table = has_rule_ && !table_header(text_, block).empty();
     if (!block.empty()) blocks_.push_back({block, table ? cut::rows : finer_});
     begin_ = end;
     finer_ = cut::sentences;
-    after_heading_ = after_blank_ = false;
+    after_heading_ = after_blank_ = has_rule_ = false;
   }
 
   std::string_view text_;
-  std::size_t begin_;  // of the open block
+  std::size_t begin_;         // of the open block
+  std::size_t text_end_ = 0;  // of the last line with text
   cut finer_ = cut::sentences;
   fence_mark fence_;
   bool after_heading_ = false;  // the open block is a heading line so far
   bool after_blank_ = false;
+  bool has_rule_ = false;  // a line below which the rows of a table would begin
   std::vector<piece> blocks_;
 };
 
@@ -4652,8 +4915,9 @@ class block_reader {
     if (!range.empty()) pieces.push_back({range, items ? cut::sentences : cut::words});
     begin = end;
   };
+  line_reader lines(text);
   for (std::size_t at = within.begin; at < text.size();) {
-    const text_line line = line_at(text, at);
+    const text_line line = lines.at(at);
     const std::string_view content = slice(text, line.content);
     const std::size_t indent = (std::min)(content.find_first_not_of(" \t"), content.size());
     if (!items || (indent < 2 && indent < content.size() && opens_item(content, indent, false))) {
@@ -4756,27 +5020,47 @@ class piece_source {
 // ---- Sections: the tree of headings, written as a list in the order of the text -----------------
 
 struct section {
-  std::size_t level = 0;   // 0: the document itself, always the first of the list
-  std::string title;       // whole, for search_text
-  std::string path_title;  // the same, cut if it is very long: every chunk below it carries it
+  found_heading heading;  // level 0: the document itself, always the first of the list
   std::string anchor;
-  byte_range lines;        // of its heading
   byte_range own;          // its own text, up to the next section of the list
   std::size_t parent = 0;  // as a number of the list
   std::size_t next = 0;    // the first section of the list that is not inside it
 };
 
-/// The lower case of one character where that is one character again.
+/// Appends the lower case of one character where that is one character again.
 inline void append_lower(std::string& out, const code_point& point, std::string_view bytes) {
-  std::string folded;
-  append_folded(folded, point.value);
-  out += decode(folded, 0).length == folded.size() ? std::string_view(folded) : bytes;
+  const std::size_t size = out.size();
+  append_folded(out, point.value);
+  if (decode(out, size).length != out.size() - size) out.replace(size, std::string::npos, bytes);
 }
+
+/// What stands in an anchor for each byte of ASCII in a title; 0: nothing, 1: it depends.
+inline constexpr auto anchor_bytes = [] {
+  std::array<char, 256> table{};
+  for (std::size_t byte = 0x80; byte < table.size(); ++byte) table[byte] = 1;
+  for (const char c : {']', '<'}) table[static_cast<unsigned char>(c)] = 1;
+  for (unsigned char c = '!'; c < 0x80; ++c) {
+    if (is_tag_character(static_cast<char>(c)) || c == '_')
+      table[c] = ascii_lower(static_cast<char>(c));
+  }
+  table[' '] = '-';
+  return table;
+}();
 
 /// The anchor of a title as GitHub forms it: lower case, letters, digits, '-' and '_' kept, spaces
 /// as '-', of a link its text, no tags. "PAY-042: Stored (key)" gives "pay-042-stored-key".
 [[nodiscard]] inline std::string anchor_of(std::string_view title) {
-  std::string anchor;
+  std::string anchor(title);
+  std::size_t kept = 0;
+  bool plain = true;
+  for (const char c : title) {
+    const char as = anchor_bytes[static_cast<unsigned char>(c)];
+    anchor[kept] = as;
+    kept += as != 0 ? 1 : 0;
+    plain &= as != 1;
+  }
+  anchor.resize(plain ? kept : 0);
+  if (plain) return anchor;
   bool in_code = false;
   std::size_t last_close = title.size();  // no ')' or '>' stands past it
   for (std::size_t at = 0; at < title.size();) {
@@ -4807,18 +5091,48 @@ inline void append_lower(std::string& out, const code_point& point, std::string_
 /// Numbers equal anchors as GitHub does: "notes", "notes-1", "notes-2".
 class anchor_register {
  public:
-  [[nodiscard]] std::string add(const std::string& anchor) {
-    std::string unique = anchor;
-    while (!used_.emplace(unique, 0).second) unique = anchor + '-' + text_of(++used_[anchor]);
-    return unique;
+  explicit anchor_register(std::size_t count) : slots_(std::bit_ceil(2 * count + 1), free) {
+    used_.reserve(count);
   }
 
+  void add(std::string anchor) {
+    std::size_t slot = slot_of(anchor);
+    if (slots_[slot] != free) {
+      std::size_t& last = used_[slots_[slot]].last;
+      const std::string base = std::move(anchor) + '-';
+      do {
+        slot = slot_of(anchor = base + text_of(++last));
+      } while (slots_[slot] != free);
+    }
+    slots_[slot] = used_.size();
+    used_.push_back({std::move(anchor)});
+  }
+
+  /// What the next one in order has become.
+  [[nodiscard]] std::string take(std::size_t number) { return std::move(used_[number].anchor); }
+
  private:
-  std::unordered_map<std::string, std::size_t> used_;  // to the last number given
+  struct entry {
+    std::string anchor;
+    std::size_t last = 0;  // number given to one that is equal
+  };
+  static constexpr std::size_t free = static_cast<std::size_t>(-1);
+
+  /// Where the anchor's number stands, or else belongs: the first free slot from its hash on.
+  [[nodiscard]] std::size_t slot_of(const std::string& anchor) const {
+    std::size_t slot = std::hash<std::string>{}(anchor) & (slots_.size() - 1);
+    while (slots_[slot] != free && used_[slots_[slot]].anchor != anchor) {
+      slot = (slot + 1) & (slots_.size() - 1);
+    }
+    return slot;
+  }
+
+  std::vector<entry> used_;         // in the order of the headings
+  std::vector<std::size_t> slots_;  // numbers of these; at most half are taken
 };
 
-/// A title that is cut after about a kilobyte, at a character.
-[[nodiscard]] inline std::string path_title_of(const std::string& title) {
+/// A title that is cut after about a kilobyte, at a character: every chunk below it carries it.
+[[nodiscard]] inline std::string_view path_title_of(std::string_view title) {
   constexpr std::size_t longest = 1024;
   std::size_t end = (std::min)(title.size(), longest);
   while (end > 0 && end < title.size() &&
@@ -4833,31 +5147,30 @@ class anchor_register {
                                                       std::size_t max_level) {
   std::vector<section> sections(1);
   sections[0].own.begin = after_front_matter(text);
-  std::vector<std::size_t> open{0};
-  anchor_register anchors;
+  std::size_t open = 0;  // the innermost
   const auto close_to_level = [&](std::size_t level) {
-    for (; open.size() > 1 && sections[open.back()].level >= level; open.pop_back()) {
-      sections[open.back()].next = sections.size();
+    for (; open != 0 && sections[open].heading.level >= level; open = sections[open].parent) {
+      sections[open].next = sections.size();
     }
   };
-  std::vector<markdown_heading> headings = markdown_headings(text);
-  sections.reserve(headings.size() + 1);
-  for (markdown_heading& heading : headings) {
-    std::string path_title = path_title_of(heading.title);
-    std::string anchor = anchors.add(anchor_of(path_title));
+  std::vector<found_heading> headings = heading_scanner(text).scan(sections[0].own.begin);
+  if (!headings.empty()) sections.reserve(headings.size() + 1);
+  anchor_register anchors(headings.size());
+  for (const found_heading& heading : headings) {
+    anchors.add(anchor_of(path_title_of(heading.title)));
+  }
+  for (std::size_t i = 0; i < headings.size(); ++i) {
+    found_heading& heading = headings[i];
     if (heading.level > max_level) continue;
     close_to_level(heading.level);
     sections.back().own.end = heading.lines.begin;
-    section next;
-    next.level = heading.level;
-    next.title = std::move(heading.title);
-    next.path_title = std::move(path_title);
-    next.anchor = std::move(anchor);
-    next.lines = {trim(text, heading.lines).begin, heading.lines.end};
+    section& next = sections.emplace_back();
     next.own.begin = heading.lines.end;
-    next.parent = open.back();
-    open.push_back(sections.size());
-    sections.push_back(std::move(next));
+    heading.lines.begin = trim(text, heading.lines).begin;
+    next.heading = std::move(heading);
+    next.anchor = anchors.take(i);
+    next.parent = open;
+    open = sections.size() - 1;
   }
   close_to_level(0);
   sections[0].next = sections.size();
@@ -4876,6 +5189,7 @@ struct place {
   bool whole = false;       // ... of the same wholeness: undivided ones, or parts of one text
   std::size_t first = 0;    // the sections that it holds whole: [first, last), none if empty
   std::size_t last = 0;
+  friend bool operator==(const place&, const place&) = default;
 };
 
 /// The sizes of a chunker, as far as it has them.
@@ -4937,11 +5251,7 @@ class chunk_builder {
   [[nodiscard]] bool fits(const place& above, byte_range body) {
     if (counts_words()) {
       const std::size_t used = heading_words(above);
-      const std::size_t room = limit() - (std::min)(used, limit());
-      if (used > limit()) return false;
-      const std::size_t words = words_up_to(slice(text_, body), room);
-      if (words <= room) counted_ = body, words_counted_ = words;
-      return words <= room;
+      return used <= limit() && words_in(body) <= limit() - used;
     }
     const std::size_t long_way =
         reach() * 4;  // a text so long that its begin alone may be too much
@@ -4965,8 +5275,9 @@ class chunk_builder {
   void write(place above, byte_range body) {
     body = trim(text_, body);
     if (body.empty()) return;
-    if (!above.heading.empty() && !has_room(above, body)) drop_heading(above);
-    if (fits(above, body)) return emit(above, body);
+    const bool whole = counts_words() && fits(above, body);  // then its first word has room, too
+    if (!whole && !above.heading.empty() && !has_room(above, body)) drop_heading(above);
+    if (whole || fits(above, body)) return emit(std::move(above), body);
     above.group = above.section;
     above.whole = false;
     split(body, cut::blocks, above);
@@ -5047,9 +5358,11 @@ class chunk_builder {
       heading = {};
     };
     const std::vector<piece> blocks = block_reader(text_, within).read();
+    const std::vector<byte_range> sentences = sentence_ranges(text_, within, sentences_);
+    pieces.reserve(sentences.size());
     auto block = blocks.begin();
     std::size_t done = within.begin;
-    for (const byte_range& sentence : sentence_ranges(text_, within, sentences_)) {
+    for (const byte_range& sentence : sentences) {
       while (block->range.end <= sentence.begin) ++block;
       const bool whole = block->finer != cut::sentences && sentence.begin == block->range.begin;
       if (whole) {
@@ -5117,36 +5430,28 @@ class chunk_builder {
   }
 
   /// Writes one chunk.
-  void emit(place& above, byte_range body) {
+  template <class Place>
+  void emit(Place&& above, byte_range body) {
     const std::size_t begin = above.lines.empty() ? body.begin : above.lines.begin;
+    const std::size_t tokens = count_below(above.heading, body);
     above.lines = {};
-    drafts_.push_back({.range = {begin, body.end},
-                       .body = body,
-                       .heading = above.heading,
-                       .token_count = count_below(above.heading, body),
-                       .section = above.section,
-                       .group = above.group,
-                       .whole = above.whole,
-                       .first_whole = above.first,
-                       .last_whole = above.last});
+    if (places_.empty() || places_.back() != above) places_.push_back(std::forward<Place>(above));
+    drafts_.push_back(
+        {.begin = begin, .body = body, .token_count = tokens, .place = places_.size() - 1});
   }
 
-  /// The chunks so far.
+  /// The chunks so far. There may be many: what neighbours share stands in their place.
   struct draft {
-    byte_range range = {};  // as in chunk
+    std::size_t begin = 0;  // of its range, which ends with its body
     byte_range body = {};
-    std::string heading = {};
     std::size_t token_count = 0;
-    bool oversize = false;
-    std::size_t section = 0;  // as in place
-    std::size_t group = 0;
-    bool whole = false;
-    std::size_t first_whole = 0;
-    std::size_t last_whole = 0;
+    std::size_t place = 0;   // as a number of the list of places
     std::size_t parent = 0;  // as a number of the parents' list, if there is one
     double gap = 0;          // how far in meaning from the chunk before, if that is known
+    bool oversize = false;
   };
   [[nodiscard]] std::vector<draft>& drafts() { return drafts_; }
+  [[nodiscard]] const place& place_of(const draft& of) const { return places_[of.place]; }
 
   /// Keeps the first failure of a callback; finish() then answers with it.
   void fail(const error& failure) {
@@ -5157,37 +5462,38 @@ class chunk_builder {
 
   /// Gives out the ids of one document's chunks.
   struct id_register {
-    std::unordered_map<std::string, std::size_t> parts;  // of each anchor
+    std::vector<std::size_t> parts;  // of each section; those without an anchor count as one
     detail::key_set<std::string> used;
+    std::size_t section = static_cast<std::size_t>(-1);  // of the last chunk ...
+    std::string stem;                                    // ... the begin of its id
+    std::size_t* part = nullptr;                         // ... and the parts of its anchor
   };
 
-  /// The chunk records, with paths and ids. `parents`: what the drafts' parents have become.
+  /// The chunk records, with paths and ids; each of the parents, if there are any, stands before
+  /// its children.
   [[nodiscard]] result<std::vector<chunk>> finish(const std::vector<section>& sections,
                                                   const chunk_namer& name, id_register& ids,
-                                                  std::span<const chunk> parents = {}) {
+                                                  std::vector<chunk> parents = {}) {
     if (sizes_.min_chunk_size > 1) merge_small();
     if (failure_) return *failure_;
     std::vector<chunk> chunks;
-    chunks.reserve(drafts_.size());
-    for (draft& next : drafts_) {
-      if (next.token_count > limit() && !next.oversize) {
-        return error(errc::bad_counter,
-                     std::string(sizes_.chunker) + ": the token counter answered " +
-                         text_of(next.token_count) + " for a text that it had found within " +
-                         std::string(sizes_.size_name) + " " + text_of(limit()) +
-                         "; the same count was expected");
+    chunks.reserve(parents.size() + drafts_.size());
+    ids.parts.resize(sections.size());
+    std::size_t moved = 0;   // so many of the parents are among the chunks
+    std::size_t parent = 0;  // where the last of them is
+    const auto move_parents = [&](std::size_t end) {
+      for (; moved < end; ++moved) {
+        parent = chunks.size();
+        chunks.push_back(std::move(parents[moved]));
       }
+    };
+    for (const draft& next : drafts_) {
+      if (next.token_count > limit() && !next.oversize) return contradiction(next.token_count);
+      if (!parents.empty()) move_parents(next.parent + 1);
       chunk& record = chunks.emplace_back();
-      fill(record, std::move(next), sections);
-      if (!parents.empty()) record.parent_id = parents[next.parent].id;
-      if (limit() != no_limit) {
-        record.id += '#';
-        record.id += record.anchor;
-        if (const std::size_t part = ++ids.parts[record.anchor]; part > 1) {
-          record.id += '~';
-          record.id += text_of(part);
-        }
-      }
+      fill(record, next, sections);
+      if (!parents.empty()) record.parent_id = chunks[parent].id;
+      derive_id(record, place_of(next).section, ids);
       if (name) {
         if (std::string given = name(source_, record); !given.empty()) record.id = std::move(given);
         if (!ids.used.insert(record.id)) {
@@ -5198,6 +5504,7 @@ class chunk_builder {
         }
       }
     }
+    move_parents(parents.size());
     return chunks;
   }
 
@@ -5206,25 +5513,48 @@ class chunk_builder {
 
  private:
   /// What a chunk is but for its id.
-  void fill(chunk& record, draft&& from, const std::vector<section>& sections) const {
-    record.id = source_.id;
+  void fill(chunk& record, const draft& from, const std::vector<section>& sections) const {
+    const place& above = place_of(from);
     record.document_id = source_.id;
     record.revision = source_.revision;
-    record.range = from.range;
+    record.range = {from.begin, from.body.end};
     record.body = from.body;
-    record.heading = std::move(from.heading);
+    record.heading = above.heading;
     record.token_count = from.token_count;
     record.oversize = from.oversize;
-    record.anchor = sections[from.section].anchor;
-    for (std::size_t i = from.section; i != 0; i = sections[i].parent) {
-      record.heading_path.push_back(sections[i].path_title);
+    record.anchor = sections[above.section].anchor;
+    std::size_t depth = 0;
+    for (std::size_t i = above.section; i != 0; i = sections[i].parent) ++depth;
+    record.heading_path.resize(depth);
+    for (std::size_t i = above.section; i != 0; i = sections[i].parent) {
+      record.heading_path[--depth] = path_title_of(sections[i].heading.title);
     }
-    std::reverse(record.heading_path.begin(), record.heading_path.end());
+  }
+
+  void derive_id(chunk& record, std::size_t section, id_register& ids) const {
+    const bool has_parts = limit() != no_limit;
+    if (section != ids.section) {
+      ids.section = section;
+      ids.stem = source_.id;
+      if (has_parts) (ids.stem += '#') += record.anchor;
+      ids.part = &ids.parts[record.anchor.empty() ? 0 : section];
+    }
+    record.id = ids.stem;
+    const std::size_t part = ++*ids.part;
+    if (has_parts && part > 1) (record.id += '~') += text_of(part);
+  }
+
+  [[nodiscard]] error contradiction(std::size_t tokens) const {
+    return error(errc::bad_counter, std::string(sizes_.chunker) + ": the token counter answered " +
+                                        text_of(tokens) + " for a text that it had found within " +
+                                        std::string(sizes_.size_name) + " " + text_of(limit()) +
+                                        "; the same count was expected");
   }
 
   // -- measuring
 
   [[nodiscard]] std::size_t heading_words(const place& above) const {
+    if (above.heading.empty() && above.lines.empty()) return 0;
     return (std::max)(count_words(above.heading), count_words(slice(text_, above.lines)));
   }
 
@@ -5232,17 +5562,29 @@ class chunk_builder {
     return count_tokens(tokens_, text);
   }
 
+  /// How many words there are in a part of the text; where they are above the limit, maybe not all.
+  struct counted_text {
+    byte_range part = {};
+    std::size_t words = 0;
+  };
+
+  [[nodiscard]] std::size_t words_in(byte_range part) {
+    if (part == added_up_.part) return added_up_.words;
+    if (part != counted_.part) counted_ = {part, words_up_to(slice(text_, part), limit())};
+    return counted_.words;
+  }
+
   /// The tokens of a chunk's search text. Words on the two sides of a blank line add up.
   [[nodiscard]] std::size_t count_below(const std::string& heading, byte_range body) {
-    const std::string_view own = slice(text_, body);
     if (counts_words()) {
-      if (body != counted_) counted_ = body, words_counted_ = count_words(own);
-      return count_words(heading) + words_counted_;
+      const std::size_t words = words_in(body);
+      const std::size_t above = heading.empty() ? 0 : count_words(heading);
+      return above + (words <= limit() ? words : count_words(slice(text_, body)));
     }
-    if (heading.empty()) return count(own);
+    if (heading.empty()) return count(slice(text_, body));
     joined_ = heading;
     joined_ += "\n\n";
-    joined_ += own;
+    joined_ += slice(text_, body);
     return count(joined_);
   }
 
@@ -5295,7 +5637,9 @@ class chunk_builder {
     std::size_t room = limit() - (std::min)(used, limit());
     std::size_t end = first.begin;
     std::size_t blocks = first.begin;  // from here on words may be passed over by blocks
-    for (byte_range next = first; !next.empty(); next = pieces.next(next.end).range) {
+    bool apart = true;  // all pieces are, by white space: then their words are those of the whole
+    for (byte_range next = first; room > 0 && !next.empty(); next = pieces.next(next.end).range) {
+      apart = apart && (next.begin > end || end == first.begin);
       if (pieces.words() && next.begin >= blocks) {
         const word_stretch run = skip_words(*pieces.words(), next.begin, room);
         if (run.count == 0) {
@@ -5303,14 +5647,16 @@ class chunk_builder {
         } else {
           room -= run.count;
           end = run.end;
+          if (room == 0) break;
           next = pieces.next(run.next).range;
         }
       }
-      const std::size_t words = words_up_to(slice(text_, next), room);
+      const std::size_t words = words_in(next);
       if (words > room) break;
       room -= words;
       end = next.end;
     }
+    if (apart && end > first.begin) added_up_ = {{first.begin, end}, limit() - used - room};
     return end;
   }
 
@@ -5394,7 +5740,14 @@ class chunk_builder {
                                           piece_source& pieces) {
     begins_.clear();
     std::size_t from = last.begin;
-    if (pieces.words() && counts_words()) {  // one word more than the overlap is enough
+    if (pieces.words() && counts_words()) {
+      const std::size_t used = heading_words(above) + count_words(slice(text_, next.range));
+      if (last.end < next.range.begin && used < limit()) {
+        const std::size_t begin = skip_words_back(text_, last.begin, last.end,
+                                                  (std::min)(sizes_.overlap, limit() - used));
+        if (begin != 0) return begin;
+      }
+      // one word more than the overlap is enough
       const std::size_t words = count_below({}, last);
       const std::size_t enough = sizes_.overlap + 1;
       if (words > enough) from = skip_words(*pieces.words(), from, words - enough).next;
@@ -5455,19 +5808,19 @@ class chunk_builder {
 
   // -- merging
 
-  [[nodiscard]] static bool may_merge(const draft& a, const draft& b) {
-    return a.group == b.group && a.whole == b.whole;
+  [[nodiscard]] bool may_merge(const draft& a, const draft& b) const {
+    return place_of(a).group == place_of(b).group && place_of(a).whole == place_of(b).whole;
   }
 
   /// One chunk from the first to the last of some neighbours; nothing if it would be too long.
   [[nodiscard]] std::optional<draft> merged(const draft& first, const draft& last) {
     draft both = first;
-    both.range.end = both.body.end = last.range.end;
+    both.body.end = last.body.end;
     place above;
-    above.heading = both.heading;
-    above.lines = {both.range.begin, both.body.begin};
+    above.heading = place_of(first).heading;
+    above.lines = {both.begin, both.body.begin};
     if (!fits(above, both.body)) return std::nullopt;
-    both.token_count = count_below(both.heading, both.body);
+    both.token_count = count_below(above.heading, both.body);
     return both;
   }
 
@@ -5514,11 +5867,12 @@ class chunk_builder {
   const sentence_options& sentences_;
   double bytes_per_token_ = 4.0;
   std::string joined_;
-  byte_range counted_;  // the last body that was counted in words, and how many they are
-  std::size_t words_counted_ = 0;
+  counted_text counted_;   // the last one
+  counted_text added_up_;  // the last run of pieces
   std::vector<std::size_t> ends_;
   std::vector<std::size_t> begins_;
   std::vector<draft> drafts_;
+  std::vector<place> places_;
   std::optional<error> failure_;
 };
 
@@ -5576,11 +5930,11 @@ struct whole_options {
         sections = detail::sections_of(page.text, 6);
         detail::place above;
         const std::size_t first =
-            sections.size() > 1 ? (std::min)(sections[1].lines.end, body.end) : 0;
+            sections.size() > 1 ? (std::min)(sections[1].heading.lines.end, body.end) : 0;
         const byte_range below = trim(page.text, {(std::max)(first, body.begin), body.end});
-        if (first > body.begin && sections[1].lines.begin <= body.begin && !below.empty()) {
+        if (first > body.begin && sections[1].heading.lines.begin <= body.begin && !below.empty()) {
           above.section = 1;
-          above.heading = sections[1].title;
+          above.heading = sections[1].heading.title;
           if (!above.heading.empty()) above.lines = {body.begin, first};
         } else {
           above.heading = page.title;
@@ -5641,8 +5995,10 @@ struct single_sentence_options {
   const detail::chunk_sizes sizes{.chunker = "chunk_sentences", .chunk_size = options.chunk_size};
   return detail::run_chunker(source, sizes, options.tokens, options.sentences, options.name,
                              [&](detail::chunk_builder& out, auto&&...) {
-                               for (const byte_range& sentence : sentence_ranges(
-                                        source.text, out.content(), options.sentences)) {
+                               const std::vector<byte_range> sentences =
+                                   sentence_ranges(source.text, out.content(), options.sentences);
+                               out.drafts().reserve(sentences.size());
+                               for (const byte_range& sentence : sentences) {
                                  out.write(sentence, detail::cut::words);
                                }
                              });
@@ -5689,12 +6045,12 @@ namespace detail {
                                     std::size_t own) {
   place above;
   for (std::size_t i = pending; i <= own; ++i) {
-    if (sections[i].title.empty()) continue;
+    if (sections[i].heading.title.empty()) continue;
     if (!above.heading.empty()) above.heading += "\n\n";
-    above.heading += sections[i].title;
+    above.heading += sections[i].heading.title;
   }
   const bool leaf = sections[own].next == own + 1;
-  above.lines = {sections[pending].lines.begin, sections[own].lines.end};
+  above.lines = {sections[pending].heading.lines.begin, sections[own].heading.lines.end};
   above.section = own;
   above.group = leaf ? sections[own].parent : own;
   above.whole = true;
@@ -5719,7 +6075,7 @@ inline void write_sections(chunk_builder& out, const std::vector<section>& secti
     place bare = place_of(sections, heading, heading);
     bare.heading.clear();
     bare.lines = {};
-    out.write(bare, {sections[heading].lines.begin, end});
+    out.write(std::move(bare), {sections[heading].heading.lines.begin, end});
   };
   const auto has_text = [&](std::size_t i) { return !trim(out.text(), sections[i].own).empty(); };
   std::size_t last_text = last;  // no section from here on has one
@@ -5747,7 +6103,7 @@ inline void write_sections(chunk_builder& out, const std::vector<section>& secti
         return !all.empty() && out.fits(above, all);
       };
       if (fits_from(i) && (pending == i || fits_from(pending))) {
-        out.emit(above, all);
+        out.emit(std::move(above), all);
         pending = i = own.next;
         continue;
       }
@@ -5759,13 +6115,13 @@ inline void write_sections(chunk_builder& out, const std::vector<section>& secti
       if (in_paths_only) pending = i;
       continue;
     }
-    if (pending < i && !out.has_room(place_of(sections, pending, i), text)) {
-      write_as_text(pending, own.lines.begin);
-      pending = i;
-    }
     place above = place_of(sections, pending, i);
+    if (pending < i && !out.has_room(above, text)) {
+      write_as_text(pending, own.heading.lines.begin);
+      above = place_of(sections, i, i);
+    }
     const byte_range body = below(above, text);
-    out.write(above, body);
+    out.write(std::move(above), body);
     pending = ++i;
   }
   if (pending < last) write_as_text(pending, sections[last - 1].own.end);
@@ -6079,7 +6435,7 @@ class semantic_writer {
   void note_gaps() {
     std::size_t at = 0;
     for (chunk_builder::draft& next : out_.drafts()) {
-      const std::size_t begin = next.range.begin;
+      const std::size_t begin = next.begin;
       while (at < found_.sentences.size() && found_.sentences[at].begin < begin) ++at;
       const bool opens = at < found_.sentences.size() && found_.sentences[at].begin == begin;
       next.gap = opens && at > 0 ? distance(at - 1) : 0;
@@ -6181,35 +6537,20 @@ inline void write_children(chunk_builder& parents, chunk_builder& out,
   std::vector<chunk_builder::draft>& children = out.drafts();
   for (std::size_t i = 0; i < parents.drafts().size(); ++i) {
     const chunk_builder::draft& parent = parents.drafts()[i];
+    const place& of_parent = parents.place_of(parent);
     const std::size_t first = children.size();
-    if (parent.first_whole < parent.last_whole) {
-      write_sections(out, sections, false, parent.first_whole, parent.last_whole);
+    if (of_parent.first < of_parent.last) {
+      write_sections(out, sections, false, of_parent.first, of_parent.last);
     } else {
       place above;
-      above.heading = parent.heading;
-      if (parent.body != parent.range) above.lines = {parent.range.begin, parent.body.begin};
-      above.section = parent.section;
+      above.heading = of_parent.heading;
+      above.lines = {parent.begin, parent.body.begin};
+      above.section = of_parent.section;
       out.write(above, parent.body);
     }
     if (children.size() == first + 1) children.pop_back();
     for (std::size_t child = first; child < children.size(); ++child) children[child].parent = i;
   }
-}
-
-/// Each parent, then its children.
-[[nodiscard]] inline std::vector<chunk> interleave(std::vector<chunk> parents,
-                                                   std::vector<chunk> children) {
-  std::vector<chunk> all;
-  all.reserve(parents.size() + children.size());
-  auto next = children.begin();
-  for (chunk& parent : parents) {
-    const std::size_t at = all.size();
-    all.push_back(std::move(parent));
-    for (; next != children.end() && next->parent_id == all[at].id; ++next) {
-      all.push_back(std::move(*next));
-    }
-  }
-  return all;
 }
 
 }  // namespace detail
@@ -6254,9 +6595,7 @@ inline void write_children(chunk_builder& parents, chunk_builder& out,
     detail::chunk_builder::id_register ids;
     auto parents = above.finish(sections, options.name, ids);
     if (!parents) return parents.failure();
-    auto children = below.finish(sections, options.name, ids, *parents);
-    if (!children) return children.failure();
-    return detail::interleave(std::move(*parents), std::move(*children));
+    return below.finish(sections, options.name, ids, std::move(*parents));
   });
 }
 [[nodiscard]] inline std::vector<chunk> chunk_parent_child(

@@ -10,6 +10,8 @@
 
 #include "fakes.hpp"
 
+namespace access_tests {
+
 namespace rag = rag_retrieve;
 using namespace fakes;
 
@@ -527,3 +529,5 @@ TEST_CASE("directory: user and tenant are compared apart, whatever bytes they ho
   people.set_groups({"a", std::string("b\0c", 3)}, {"two", "two", "one"});
   CHECK(rag::scope_for(people, {"a", std::string("b\0c", 3)}).meets(strings{"one"}));
 }
+
+}  // namespace access_tests

@@ -13,6 +13,8 @@
 
 #include "made.hpp"
 
+namespace analysis_tests {
+
 namespace rag = rag_retrieve;
 using made::dice;
 
@@ -646,3 +648,5 @@ TEST_CASE("identifiers: a sign that folds to a letter touches a code, and starts
   CHECK(finder.find(many).empty());
   if (rag::fold(circled) == "a") CHECK(finder.find("PAY-042" + circled).empty());
 }
+
+}  // namespace analysis_tests

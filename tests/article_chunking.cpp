@@ -21,6 +21,8 @@
 
 #include "fakes.hpp"
 
+namespace article_chunking_tests {
+
 namespace article_chunking_test {
 
 namespace rag = rag_retrieve;
@@ -555,3 +557,5 @@ TEST_CASE("article, parent and child: after an update the match leads to the new
         strings{family[0], family[1], family[2], family[4]});
   CHECK(desk.ask("ana", "Settings").passages.at(0).text().find("Verify") == std::string_view::npos);
 }
+
+}  // namespace article_chunking_tests

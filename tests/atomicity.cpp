@@ -25,6 +25,8 @@
 #include "revisions.hpp"
 #include "threading.hpp"
 
+namespace atomicity_tests {
+
 namespace rag = rag_retrieve;
 using namespace revisions;
 using threading::latch;
@@ -798,3 +800,5 @@ TEST_CASE("atomicity: readers of old states and of the newest count beside updat
   CHECK(wrong.first() == "");
   CHECK(wrong.count() == 0);
 }
+
+}  // namespace atomicity_tests

@@ -5,10 +5,13 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <rag_retrieve.hpp>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 namespace properties {
@@ -187,6 +190,63 @@ inline std::string fault_in_family(const rag::chunk& parent,
     at += point.length;
   }
   return {};
+}
+
+// Parents are the recursive chunks; children hold to the child size and lie in their parents.
+inline std::string fault_in_families(const rag::document& page,
+                                     const rag::parent_child_options& options, trial t,
+                                     const std::vector<bool>& edges) {
+  const auto made = rag::try_chunk_parent_child(page, options);
+  const auto alone = rag::try_chunk_recursive(page, {.chunk_size = options.parent_size,
+                                                     .max_heading_level = options.max_heading_level,
+                                                     .sentences = options.sentences,
+                                                     .tokens = options.tokens});
+  if (!made || !alone) return "refused";
+  std::vector<rag::chunk> parents, children;
+  std::unordered_set<std::string> ids;
+  for (std::size_t i = 0; i < made->size();) {
+    const rag::chunk& parent = made.value()[i++];
+    std::vector<rag::chunk> own;
+    while (i < made->size() && !made.value()[i].parent_id.empty()) own.push_back(made.value()[i++]);
+    const std::string fault = fault_in_family(parent, own, page);
+    if (!fault.empty()) return fault;
+    parents.push_back(parent);
+    for (rag::chunk& child : own) children.push_back(std::move(child));
+  }
+  for (const rag::chunk& piece : made.value()) {
+    if (!ids.insert(piece.id).second) return "repeated id " + piece.id;
+  }
+  if (parents.size() != alone->size()) return "other parents than recursive chunks";
+  for (std::size_t i = 0; i < parents.size(); ++i) {
+    const rag::chunk& other = alone.value()[i];
+    if (parents[i].id != other.id || parents[i].range != other.range) return "not " + other.id;
+    if (!parents[i].parent_id.empty()) return "a parent has a parent";
+  }
+  t.size = options.parent_size;
+  const std::string fault = fault_in_chunks(parents, page, t, edges);
+  if (!fault.empty()) return fault;
+  t.size = options.child_size;
+  return fault_in_chunks(children, page, t, edges);
+}
+
+// ---- an embedder -------------------------------------------------------------------------------
+
+// Few directions, so that there are equal distances and zero vectors.
+inline rag::result<std::vector<std::vector<float>>> embed_roughly(
+    std::span<const std::string_view> texts, rag::text_role) {
+  std::vector<std::vector<float>> out;
+  for (const std::string_view text : texts) {
+    std::uint64_t hash = 7;
+    for (char c : text) hash = hash * 31 + static_cast<unsigned char>(c);
+    std::vector<float> values;
+    for (int i = 0; i < 3; ++i) {
+      hash ^= hash >> 29;
+      hash *= 0xBF58476D1CE4E5B9U;
+      values.push_back(static_cast<float>((hash >> 33) % 3) - 1.0F);
+    }
+    out.push_back(std::move(values));
+  }
+  return out;
 }
 
 }  // namespace properties

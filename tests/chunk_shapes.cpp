@@ -25,6 +25,8 @@
 #include <utility>
 #include <vector>
 
+namespace chunk_shapes_tests {
+
 namespace chunk_shapes {
 
 namespace rag = rag_retrieve;
@@ -221,3 +223,5 @@ TEST_CASE(
   CHECK(texts_of(source, pieces) ==
         strings{"# A\n\n- one\n- two\n- three", "# B\n\n- four\n- five", "- six seven eight"});
 }
+
+}  // namespace chunk_shapes_tests

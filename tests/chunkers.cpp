@@ -10,6 +10,8 @@
 
 #include "made.hpp"
 
+namespace chunkers_tests {
+
 namespace rag = rag_retrieve;
 
 namespace {
@@ -663,3 +665,5 @@ TEST_CASE("structure: a chunk does not begin with the form feed before its headi
   REQUIRE(chunks.size() == 1);
   CHECK(chunks[0].range == rag::byte_range{1, 17});
 }
+
+}  // namespace chunkers_tests

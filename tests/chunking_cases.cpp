@@ -16,6 +16,8 @@
 
 #include "made.hpp"
 
+namespace chunking_cases_tests {
+
 namespace chunking_cases {
 
 namespace rag = rag_retrieve;
@@ -566,8 +568,8 @@ namespace {
 /// Checks that sentences cover a text, with a number of looks that its length bounds.
 void sentences_are_linear(const std::string& text) {
   ranges out;
-  rag::detail::sentence_scanner scanner(text, {0, text.size()}, {}, out);
-  scanner.run();
+  rag::detail::sentence_scanner scanner(text, {}, out);
+  scanner.run({0, text.size()});
   CHECK(scanner.extra_work() <= 16 * text.size());
   const rag::document source = page(text);
   CHECK(letters_of(source, rag::chunk_sentences(source, {.chunk_size = text.size()})) ==
@@ -585,3 +587,5 @@ TEST_CASE("case quotes-and-brackets-backtrack (deepset-ai/haystack#9338)") {
 TEST_CASE("case list-numbers-quadratic (nipunsadvilkar/pySBD 0.3.4, measured)") {
   for (const std::size_t n : {100000U, 200000U}) sentences_are_linear(repeated("1. 2. ", n));
 }
+
+}  // namespace chunking_cases_tests

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+namespace contents_tests {
+
 namespace {
 
 std::vector<std::string> lines_of(const std::string& path) {
@@ -98,3 +100,5 @@ TEST_CASE("readme: its first program is examples/hello.cpp, and it prints what t
   CHECK(readme.find("```cpp\n" + whole("examples/hello.cpp") + "```") != std::string::npos);
   CHECK(readme.find("```text\n" + whole("tests/expected/hello.txt") + "```") != std::string::npos);
 }
+
+}  // namespace contents_tests

@@ -5,6 +5,8 @@
 #include <type_traits>
 #include <vector>
 
+namespace documents_tests {
+
 namespace rag = rag_retrieve;
 
 static_assert(std::is_aggregate_v<rag::document>);
@@ -124,3 +126,5 @@ TEST_CASE("documents: metadata holds text, numbers and lists of text") {
   CHECK(source.metadata.at("year").number() == doctest::Approx(2024.0));
   CHECK(source.metadata.at("tags").texts().size() == 2);
 }
+
+}  // namespace documents_tests

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+namespace errors_tests {
+
 namespace rag = rag_retrieve;
 
 namespace {
@@ -224,3 +226,5 @@ TEST_CASE("tools: a set of rows holds what was put in, across words of 64") {
     CHECK_FALSE(all.contains(size));
   }
 }
+
+}  // namespace errors_tests

@@ -20,6 +20,8 @@
 
 #include "fakes.hpp"
 
+namespace evaluation_tests {
+
 namespace {
 
 namespace rag = rag_retrieve;
@@ -841,3 +843,5 @@ TEST_CASE("candidates: a run lists them uncapped, as chunks or once for each doc
   shallow.depth = 2;
   CHECK(rag::rank_candidates(retriever.snapshot(), shallow, reader).ids.size() == 2);
 }
+
+}  // namespace evaluation_tests

@@ -9,6 +9,8 @@
 
 #include "fakes.hpp"
 
+namespace further_tests {
+
 namespace rag = rag_retrieve;
 using namespace fakes;
 
@@ -137,3 +139,5 @@ TEST_CASE("further questions: what is denied is denied in every list, and none s
   CHECK(found.passages[1].score() == doctest::Approx(place(1)));
   CHECK(one.permissions.asked.load() == 1);  // one batch for all lists; nothing is left behind them
 }
+
+}  // namespace further_tests

@@ -61,6 +61,8 @@
 
 #include "fakes.hpp"
 
+namespace hybrid_cases_tests {
+
 namespace rag = rag_retrieve;
 using namespace fakes;
 using namespace std::chrono_literals;
@@ -324,3 +326,5 @@ TEST_CASE("case migration-atomic: over many segments, with changes half way and 
   CHECK(one.store.count(one.ana()) == 29);
   CHECK(one.store.search(about("aaa"), one.ana()).passages.size() == before.passages.size());
 }
+
+}  // namespace hybrid_cases_tests

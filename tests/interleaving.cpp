@@ -25,6 +25,8 @@
 
 #include "revisions.hpp"
 
+namespace interleaving_tests {
+
 namespace rag = rag_retrieve;
 using namespace revisions;
 
@@ -828,3 +830,5 @@ TEST_CASE("interleaving: every public function may be called inside itself, seve
     }
   }
 }
+
+}  // namespace interleaving_tests

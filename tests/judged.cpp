@@ -21,6 +21,8 @@
 #include "../examples/english.hpp"
 #endif
 
+namespace judged_tests {
+
 namespace {
 
 namespace rag = rag_retrieve;
@@ -217,3 +219,5 @@ TEST_CASE("judged words: with Porter stems and 33 stop words as the data sets' r
 }
 
 #endif
+
+}  // namespace judged_tests

@@ -14,6 +14,8 @@
 
 #include "fakes.hpp"
 
+namespace lexical_cases_tests {
+
 namespace rag = rag_retrieve;
 using namespace fakes;
 
@@ -332,3 +334,5 @@ TEST_CASE("case trailing-punctuation (meilisearch/meilisearch 178): PAY-042. is 
           std::set<std::string>{"1", "2", "3"});
   }
 }
+
+}  // namespace lexical_cases_tests

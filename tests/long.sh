@@ -1,7 +1,7 @@
 #!/bin/sh
 # The longer checks, each in a build folder of its own; some hours on two cores.
 #
-# usage: sh tests/long.sh [sanitize] [threads] [libcxx] [unity] [chars] [levels] [fastmath] [runs]
+# usage: sh tests/long.sh [sanitize] [threads] [libcxx] [alone] [chars] [levels] [fastmath] [runs]
 #                         [searches] [chunks] [fuzz] [documents] [portability]
 # Without arguments all of them. Needs what tests/run.sh installs; a check whose compiler is missing
 # is left out and said to be.
@@ -43,7 +43,8 @@ libcxx() {
   with libcxx "$without_compilers" -D CMAKE_CXX_COMPILER=$clang -D CMAKE_CXX_FLAGS=-stdlib=libc++ \
     -D RAG_RETRIEVE_USE_ICU=OFF
 }
-unity() { with unity "$without_compilers" -D CMAKE_UNITY_BUILD=ON; }
+# Every test file by itself, which needs no other's includes.
+alone() { with alone "$without_compilers" -D CMAKE_UNITY_BUILD=OFF; }
 chars() { with chars "$without_compilers" -D CMAKE_CXX_FLAGS=-funsigned-char; }
 # Words at every level of optimisation: the lists are those of exhaustive scoring, and the golden
 # numbers the same.
@@ -87,7 +88,7 @@ documents() {
 }
 portability() { sh tests/portability/run.sh build/portability || failed="$failed portability"; }
 
-for check in ${*:-sanitize threads libcxx unity chars levels fastmath runs searches chunks fuzz documents portability}; do
+for check in ${*:-sanitize threads libcxx alone chars levels fastmath runs searches chunks fuzz documents portability}; do
   $check
 done
 if [ -n "$failed" ]; then echo "failed:$failed"; exit 1; fi

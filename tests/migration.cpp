@@ -16,6 +16,8 @@
 
 #include "fakes.hpp"
 
+namespace migration_tests {
+
 namespace rag = rag_retrieve;
 using namespace fakes;
 
@@ -362,3 +364,5 @@ TEST_CASE("migration: searches and updates from other threads never see two mode
   CHECK(wrong == 0);
   CHECK(best(one.store, ana, std::string(40, 'b')) > 0.999);
 }
+
+}  // namespace migration_tests

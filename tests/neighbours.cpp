@@ -10,6 +10,8 @@
 
 #include "fakes.hpp"
 
+namespace neighbours_tests {
+
 namespace rag = rag_retrieve;
 using namespace fakes;
 
@@ -161,3 +163,5 @@ TEST_CASE("neighbours: they take only what the passages leave of the budget, clo
   CHECK(ids(found) == strings{"d.3", "x.1"});
   CHECK(beside(found) == pairs{{"d.3", "d.5"}});
 }
+
+}  // namespace neighbours_tests

@@ -17,6 +17,8 @@
 
 #include "worlds.hpp"
 
+namespace noninterference_tests {
+
 namespace rag = rag_retrieve;
 using namespace worlds;
 
@@ -292,3 +294,5 @@ TEST_CASE(
     REQUIRE(bytes_of(all.store) == bytes_of(fresh));
   });
 }
+
+}  // namespace noninterference_tests

@@ -11,6 +11,8 @@
 
 #include "made.hpp"
 
+namespace parent_child_tests {
+
 namespace parent_child_test {
 
 namespace rag = rag_retrieve;
@@ -183,3 +185,5 @@ TEST_CASE("parent-child: sizes out of range are refused, whatever the text") {
         "chunk_parent_child: max_heading_level 7 must be 1 to 6");
   CHECK(refusal({}) == "accepted");
 }
+
+}  // namespace parent_child_tests

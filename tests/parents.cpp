@@ -15,6 +15,8 @@
 #include "fakes.hpp"
 #include "made.hpp"
 
+namespace parents_tests {
+
 namespace rag = rag_retrieve;
 using namespace fakes;
 using made::dice;
@@ -559,3 +561,5 @@ TEST_CASE(
   CHECK(children_shown > runs);
   CHECK(neighbours_shown > runs);
 }
+
+}  // namespace parents_tests

@@ -20,6 +20,8 @@
 #include "fakes.hpp"
 #include "index_bytes.hpp"
 
+namespace persistence_tests {
+
 namespace {
 
 namespace rag = rag_retrieve;
@@ -652,3 +654,5 @@ TEST_CASE("persistence: sections of IVF lists in wrong places are refused") {
   CHECK(code([](table& it) { it[4].bytes.clear(); }) == rag::errc::corrupt_file);
   CHECK(code([](table& it) { std::swap(it[4].bytes, it[8].bytes); }) == rag::errc::corrupt_file);
 }
+
+}  // namespace persistence_tests

@@ -23,14 +23,15 @@
 #include <cmark.h>
 #endif
 
+namespace properties_chunkers_tests {
+
 namespace rag = rag_retrieve;
 using made::dice;
 using namespace properties;
 
 namespace {
 
-// ---- made documents
-// -------------------------------------------------------------------------------
+// ---- made documents -----------------------------------------------------------------------------
 
 constexpr std::string_view hostile_bits[] = {
     "a",
@@ -208,26 +209,7 @@ std::string made_document(std::uint64_t seed) {
   return text;
 }
 
-// ---- an embedder
-// ----------------------------------------------------------------------------------------
-
-// Few directions, so that there are equal distances and zero vectors.
-rag::result<std::vector<std::vector<float>>> embed_roughly(std::span<const std::string_view> texts,
-                                                           rag::text_role) {
-  std::vector<std::vector<float>> out;
-  for (const std::string_view text : texts) {
-    std::uint64_t hash = 7;
-    for (char c : text) hash = hash * 31 + static_cast<unsigned char>(c);
-    dice roll(hash);
-    std::vector<float> values;
-    for (int i = 0; i < 3; ++i) values.push_back(static_cast<float>(roll.below(3)) - 1.0F);
-    out.push_back(std::move(values));
-  }
-  return out;
-}
-
-// ---- the properties
-// -------------------------------------------------------------------------------
+// ---- the properties ----------------------------------------------------------------------------
 
 void report(const std::string& fault, const rag::document& page, const trial& t, bool& sound) {
   if (fault.empty()) return;
@@ -259,42 +241,6 @@ void examine(const rag::result<std::vector<rag::chunk>>& made, const rag::docume
     fault = fault_in_chunks(made.value(), page, t, edges);
     if (fault.empty()) fault = fault_in_cover(made.value(), page, t);
   }
-  report(fault, page, t, sound);
-}
-
-// Parents are the recursive chunks; children hold to the child size and lie in their parents.
-void examine_family(const rag::document& page, rag::parent_child_options options, trial t,
-                    const std::vector<bool>& edges, bool& sound) {
-  const auto made = rag::try_chunk_parent_child(page, options);
-  const auto alone = rag::try_chunk_recursive(page, {.chunk_size = options.parent_size,
-                                                     .max_heading_level = options.max_heading_level,
-                                                     .sentences = options.sentences,
-                                                     .tokens = options.tokens});
-  if (!made || !alone) return report("refused", page, t, sound);
-  std::vector<rag::chunk> parents, children;
-  std::unordered_set<std::string> ids;
-  std::string fault;
-  for (std::size_t i = 0; i < made->size();) {
-    const rag::chunk& parent = made.value()[i++];
-    std::vector<rag::chunk> own;
-    while (i < made->size() && !made.value()[i].parent_id.empty()) own.push_back(made.value()[i++]);
-    if (fault.empty()) fault = fault_in_family(parent, own, page);
-    parents.push_back(parent);
-    for (rag::chunk& child : own) children.push_back(std::move(child));
-  }
-  for (const rag::chunk& piece : made.value()) {
-    if (!ids.insert(piece.id).second) fault = "repeated id " + piece.id;
-  }
-  if (parents.size() != alone->size()) fault = "other parents than recursive chunks";
-  for (std::size_t i = 0; i < parents.size() && fault.empty(); ++i) {
-    const rag::chunk& other = alone.value()[i];
-    if (parents[i].id != other.id || parents[i].range != other.range) fault = "not " + other.id;
-    if (!parents[i].parent_id.empty()) fault = "a parent has a parent";
-  }
-  t.size = options.parent_size;
-  if (fault.empty()) fault = fault_in_chunks(parents, page, t, edges);
-  t.size = options.child_size;
-  if (fault.empty()) fault = fault_in_chunks(children, page, t, edges);
   report(fault, page, t, sound);
 }
 
@@ -353,13 +299,12 @@ bool examine_all(const rag::document& page, const named_tokenizer& counter, dice
                      .tokens = t.tokens}),
           page, t, edges, sound);
   t.chunker = "parent-child", t.sections = true;
-  examine_family(page,
-                 {.parent_size = t.size + 1 + roll.below(3 * t.size),
-                  .child_size = t.size,
-                  .max_heading_level = level,
-                  .sentences = lines,
-                  .tokens = t.tokens},
-                 t, edges, sound);
+  const rag::parent_child_options family{.parent_size = t.size + 1 + roll.below(3 * t.size),
+                                         .child_size = t.size,
+                                         .max_heading_level = level,
+                                         .sentences = lines,
+                                         .tokens = t.tokens};
+  report(fault_in_families(page, family, t, edges), page, t, sound);
   t.chunker = "whole", t.sections = false, t.size = static_cast<std::size_t>(-1);
   examine(rag::try_chunk_whole(page, {.tokens = t.tokens}), page, t, edges, sound);
   return sound;
@@ -556,3 +501,5 @@ TEST_CASE("headings: equal to cmark's on hard documents of the world") {
 }
 
 #endif
+
+}  // namespace properties_chunkers_tests

@@ -15,6 +15,8 @@
 #include "fakes.hpp"
 #include "threading.hpp"
 
+namespace reranking_tests {
+
 namespace rag = rag_retrieve;
 using namespace fakes;
 using namespace std::chrono_literals;
@@ -626,3 +628,5 @@ TEST_CASE("rerank: a document that is replaced or erased while it runs is shown 
   CHECK(before.passages[0].text() == "common first");
   CHECK(ids(one.store.search(asked, one.ana())) == strings{"e.1"});
 }
+
+}  // namespace reranking_tests

@@ -19,6 +19,8 @@
 #endif
 #endif
 
+namespace retriever_tests {
+
 namespace rag = rag_retrieve;
 using namespace fakes;
 
@@ -1293,3 +1295,5 @@ TEST_CASE("purge: erased documents leave the memory, also if a snapshot held the
 }
 
 #endif
+
+}  // namespace retriever_tests

@@ -15,6 +15,8 @@
 
 #include "fakes.hpp"
 
+namespace searchers_tests {
+
 namespace rag = rag_retrieve;
 using namespace fakes;
 
@@ -217,3 +219,5 @@ TEST_CASE("searcher: one that fails takes its leg with it, and its words stay wi
   remote_setup remote(options);
   CHECK(ids(remote.find(about("apple"))) == ids(remote_setup().find(about("apple"))));
 }
+
+}  // namespace searchers_tests

@@ -14,6 +14,8 @@
 #include <utility>
 #include <vector>
 
+namespace semantic_tests {
+
 namespace semantic_test {
 
 namespace rag = rag_retrieve;
@@ -440,3 +442,5 @@ TEST_CASE("semantic: what a counter sees grows with the text, whatever the dista
     }
   }
 }
+
+}  // namespace semantic_tests

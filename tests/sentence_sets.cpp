@@ -24,6 +24,8 @@
 #include <unicode/ubrk.h>
 #endif
 
+namespace sentence_sets_tests {
+
 namespace sentence_sets {
 
 namespace rag = rag_retrieve;
@@ -279,3 +281,5 @@ TEST_CASE(
   }
   MESSAGE("exact cases\n", table.str());
 }
+
+}  // namespace sentence_sets_tests

@@ -18,6 +18,8 @@
 #include <utility>
 #include <vector>
 
+namespace subwords_tests {
+
 namespace subwords {
 
 namespace rag = rag_retrieve;
@@ -290,3 +292,5 @@ TEST_CASE(
     CHECK(vocabulary().count(rag::slice(page.text, shared)) <= 10);
   }
 }
+
+}  // namespace subwords_tests

@@ -18,6 +18,8 @@
 
 #include "made.hpp"
 
+namespace terms_tests {
+
 namespace rag = rag_retrieve;
 using made::dice;
 using made::random_rows;
@@ -672,3 +674,5 @@ TEST_CASE("bm25: with count_repeats a word of the question counts as often as it
   CHECK(second.explain(0, repeated, all).terms[0].times == 2);
   CHECK(first.explain(0, repeated, all).terms[0].times == 1);
 }
+
+}  // namespace terms_tests

@@ -13,6 +13,8 @@
 
 #include "made.hpp"
 
+namespace terms_exhaustive_tests {
+
 namespace rag = rag_retrieve;
 using made::dice;
 using made::random_rows;
@@ -252,3 +254,5 @@ TEST_CASE("pruned: segments with one bar give the list of one index") {
     }
   }
 }
+
+}  // namespace terms_exhaustive_tests

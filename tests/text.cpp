@@ -18,6 +18,8 @@
 #include <string_view>
 #include <vector>
 
+namespace text_tests {
+
 namespace rag = rag_retrieve;
 
 namespace {
@@ -516,6 +518,12 @@ TEST_CASE("sentences: danda and Arabic marks end one") {
   CHECK(sentences_of(arabic + " " + arabic) == strings{arabic, arabic});
 }
 
+TEST_CASE("sentences: a semicolon is a question mark in Greek alone") {
+  CHECK(sentences_of("\u03A0\u03BF\u03CD; \u0395\u03B4\u03CE. Here; There.") ==
+        strings{"\u03A0\u03BF\u03CD;", "\u0395\u03B4\u03CE.", "Here; There."});
+  CHECK(sentences_of("\u03C0\u03BF\u03CD; \u03B5\u03B4\u03CE.").size() == 1);
+}
+
 TEST_CASE("sentences: a mark with a combining mark on it ends none") {
   CHECK(sentences_of(utf8({'A', 'b', '.', 0x301, ' ', 'C', 'd', '.'})).size() == 1);
 }
@@ -544,6 +552,10 @@ TEST_CASE("sentences: a code span may open one; marks inside a span or an addres
         strings{"Type `a. B. C` now.", "Then `go.`", "Done."});
   CHECK(sentences_of("The `.` Operator and the `?` Key.").size() == 1);
   CHECK(sentences_of("A lone ` is text. Here too.") == strings{"A lone ` is text.", "Here too."});
+  CHECK(sentences_of("Run `make` there. Now say 'all is done.' Then rest.") ==
+        strings{"Run `make` there.", "Now say 'all is done.'", "Then rest."});
+  CHECK(sentences_of("He said `all. Is done.' Then rest.") ==
+        strings{"He said `all. Is done.'", "Then rest."});
 }
 
 TEST_CASE("sentences: initials, acronyms, numbers, files and hosts") {
@@ -672,6 +684,41 @@ TEST_CASE("sentences and paragraphs: any bytes are covered once, cut at characte
   }
 }
 
+TEST_CASE("sentences: the quick way for plain full stops answers as the long one") {
+  const rag::sentence_options long_way{.abbreviations = {"Qzqzqz"}};  // no text here has it
+  const std::string_view pieces[] = {"the word. The",
+                                     " a wellknown. Next",
+                                     " re-use. It",
+                                     " 5 in. Of",
+                                     " IN. A",
+                                     " so.\nAnd",
+                                     " (so). Then",
+                                     " x.y. Z",
+                                     "ing . Then",
+                                     " 'so.' He",
+                                     " Xi. The",
+                                     " etc. We",
+                                     " long winding sentence of some words",
+                                     "internationalization. It",
+                                     " don't. We",
+                                     " \xC3\xA9t\xC3\xA9. Un",
+                                     "_under. Score",
+                                     "1984. The",
+                                     " vs. Them",
+                                     " no. But"};
+  random_numbers random{11};
+  for (int round = 0; round < 4000; ++round) {
+    std::string text;
+    for (std::size_t i = 0, count = 1 + random.below(20); i < count; ++i) {
+      text += pieces[random.below(std::size(pieces))];
+    }
+    if (round % 4 == 0) text += hostile_text(random, 1 + random.below(40));
+    CAPTURE(text);
+    CHECK(rag::sentence_ranges(text, {0, text.size()}) ==
+          rag::sentence_ranges(text, {0, text.size()}, long_way));
+  }
+}
+
 TEST_CASE("sentences: the bytes looked at grow with the text, whatever it holds") {
   const auto repeated = [](std::string_view piece, std::size_t count) {
     std::string out;
@@ -680,8 +727,8 @@ TEST_CASE("sentences: the bytes looked at grow with the text, whatever it holds"
   };
   const auto work = [](std::string_view text) {
     std::vector<rag::byte_range> out;
-    rag::detail::sentence_scanner scanner(text, {0, text.size()}, {}, out);
-    scanner.run();
+    rag::detail::sentence_scanner scanner(text, {}, out);
+    scanner.run({0, text.size()});
     return scanner.extra_work();
   };
   const std::size_t n = 20000;
@@ -757,3 +804,5 @@ TEST_CASE("sentences: the golden rules, all 48") {
   }
   CHECK(right >= 48);
 }
+
+}  // namespace text_tests

@@ -21,6 +21,8 @@
 #include "made.hpp"
 #include "threading.hpp"
 
+namespace threads_tests {
+
 namespace rag = rag_retrieve;
 using namespace fakes;
 using threading::threads;
@@ -267,3 +269,5 @@ TEST_CASE("threads: reranks on another thread, abandoned or not, race with nothi
   for (std::thread& each : pool) each.join();
   CHECK(wrong.load() == 0);
 }
+
+}  // namespace threads_tests

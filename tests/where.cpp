@@ -8,6 +8,8 @@
 
 #include "fakes.hpp"
 
+namespace where_tests {
+
 namespace rag = rag_retrieve;
 using namespace fakes;
 
@@ -187,3 +189,5 @@ TEST_CASE("where: values of different kinds in one condition are refused, whatev
     CHECK(outcome.failure().message().find("'year'") != std::string::npos);
   }
 }
+
+}  // namespace where_tests

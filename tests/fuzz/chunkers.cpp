@@ -30,6 +30,8 @@ struct choices {
   std::size_t least = 0;
   std::size_t level = 6;
   rag::sentence_options sentences = {};
+  std::size_t window = 0;
+  rag::semantic_threshold kind = rag::semantic_threshold::absolute;
 };
 
 choices read(std::string_view bytes) {
@@ -44,6 +46,8 @@ choices read(std::string_view bytes) {
   made.least = byte(3) % (made.size + 1);
   made.level = 1 + byte(4) % 6;
   made.sentences.newline_ends_sentence = (byte(4) & 0x80U) != 0;
+  made.window = byte(5) / 5 % 3;
+  made.kind = static_cast<rag::semantic_threshold>(byte(5) % 5);
   return made;
 }
 
@@ -89,18 +93,35 @@ void examine_all(const rag::document& page, const choices& c) {
                                           .sentences = c.sentences,
                                           .tokens = c.tokens}),
           c.overlap, true);
-  const auto family = rag::try_chunk_parent_child(page, {.parent_size = c.size + 1 + c.least,
-                                                         .child_size = c.size,
-                                                         .max_heading_level = c.level,
-                                                         .sentences = c.sentences,
-                                                         .tokens = c.tokens});
-  if (!family) require(family.failure().message(), "parent-child");
+  examine(
+      page, c, "semantic",
+      rag::try_chunk_semantic(
+          page, {.embed = {.model = "rough", .batch_size = 7, .embed = properties::embed_roughly},
+                 .window = c.window,
+                 .threshold_kind = c.kind,
+                 .chunk_size = c.size,
+                 .min_chunk_size = c.least,
+                 .sentences = c.sentences,
+                 .tokens = c.tokens}),
+      0, false);
+  choices no_limit = c;
+  no_limit.size = static_cast<std::size_t>(-1);
+  examine(page, no_limit, "whole", rag::try_chunk_whole(page, {.tokens = c.tokens}), 0, false);
+  const properties::trial family{.chunker = {}, .counter = {}, .tokens = c.tokens};
+  require(properties::fault_in_families(page,
+                                        {.parent_size = c.size + 1 + c.least,
+                                         .child_size = c.size,
+                                         .max_heading_level = c.level,
+                                         .sentences = c.sentences,
+                                         .tokens = c.tokens},
+                                        family, properties::grapheme_edges(page.text)),
+          "parent-child");
 }
 
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  constexpr std::size_t options = 5;
+  constexpr std::size_t options = 6;
   if (size < options) return 0;
   const std::string_view bytes(reinterpret_cast<const char*>(data), size);
   const rag::document page{.id = "d", .text = std::string(bytes.substr(options))};

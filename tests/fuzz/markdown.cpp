@@ -35,8 +35,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     require(heading.title.find_first_of("\r\n") == std::string_view::npos);
     last = heading.lines.end;
   }
+  rag::detail::line_reader lines(text);
   for (std::size_t at = 0; at < text.size();) {  // lines end at the first LF or CR
     const rag::text_line line = rag::line_at(text, at);
+    const rag::text_line same = lines.at(at);
+    require(line.content == same.content && line.next == same.next);
     const std::string_view content = rag::slice(text, line.content);
     require(line.content.begin == at && line.next > at && line.next <= text.size());
     require(content.find_first_of("\r\n") == std::string_view::npos);

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <rag_retrieve.hpp>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -42,6 +43,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::string_view text(reinterpret_cast<const char*>(data), size);
   examine(text, {});
   examine(text, {.abbreviations = {"Abb.", "x"}, .newline_ends_sentence = true});
+  // An abbreviation that cannot stand in a text turns off the quick way for plain full stops.
+  require(rag::sentence_ranges(text, {0, text.size()}) ==
+          rag::sentence_ranges(text, {0, text.size()}, {.abbreviations = {std::string(40, 'q')}}));
   require(rag::count_words(text) == rag::word_ranges(text).size());
   return 0;
 }
