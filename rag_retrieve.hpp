@@ -2985,33 +2985,39 @@ inline constexpr std::size_t word_block = 32;
 }
 
 /// How many words begin in a block of so many bytes, by the byte before it and its own; its size if
-/// this cannot be told. A loop without a branch, which compilers turn into wide steps.
+/// this cannot be told. The first bytes, `but` so many, count for none. A loop without a branch,
+/// which compilers turn into wide steps.
 template <std::size_t Size>
-[[nodiscard]] std::size_t word_begins(const char* bytes) {
+[[nodiscard]] std::size_t word_begins(const char* bytes, std::size_t but = 0) {
   unsigned char begins = 0;
   auto all = static_cast<unsigned char>(bytes[0]);
+  const auto from = static_cast<unsigned char>(but);
   for (std::size_t i = 0; i < Size; ++i) {
     const auto before = static_cast<unsigned char>(bytes[i]);
     const auto here = static_cast<unsigned char>(bytes[i + 1]);
     const bool space = here == ' ' || static_cast<unsigned char>(here - 9) < 5;
     const bool space_before = before == ' ' || static_cast<unsigned char>(before - 9) < 5;
-    begins =
-        static_cast<unsigned char>(begins + static_cast<unsigned char>(space_before && !space));
+    const bool counts = static_cast<unsigned char>(i) >= from;
+    begins = static_cast<unsigned char>(begins +
+                                        static_cast<unsigned char>(counts & space_before & !space));
     all = static_cast<unsigned char>(all | here);
   }
   return all < 0x80 || (Size == word_block && is_western(bytes + 1)) ? begins : Size;
 }
 
-/// The same for the smaller block that a text goes on with after its first byte, or what it has
-/// left.
-[[nodiscard]] inline std::size_t next_word_begins(std::string_view text) {
-  std::array<char, word_block + 1> last;
-  const bool whole = text.size() > word_block;
-  if (!whole) {
-    last.fill(' ');
-    std::memcpy(last.data(), text.data(), text.size());
+/// The same for the smaller block that a text goes on with at `at`, 1 or more, or what it has left.
+[[nodiscard]] inline std::size_t next_word_begins(std::string_view text, std::size_t at) {
+  const std::size_t left = text.size() - at;
+  if (left >= word_block) return word_begins<word_block>(text.data() + at - 1);
+  if (text.size() > word_block) {  // its last block, though it begins before `at`
+    const char* const last = text.data() + text.size() - word_block;
+    const std::size_t begins = word_begins<word_block>(last - 1, word_block - left);
+    if (begins < word_block) return begins;
   }
-  return word_begins<word_block>(whole ? text.data() : last.data());
+  std::array<char, word_block + 1> last;
+  last.fill(' ');
+  std::memcpy(last.data(), text.data() + at - 1, left + 1);
+  return word_begins<word_block>(last.data());
 }
 
 /// Passes over whole blocks from `at`, 1 or more, on. `count` grows by the words that begin in
@@ -3187,7 +3193,7 @@ struct word_stretch {
   for (std::size_t at = 0; at < text.size() && count <= most;) {
     if (at >= blocks && byte_at(text, at) < 0x80 && inside != is_ascii_space(text[at - 1])) {
       const std::size_t end = pass_blocks(text, at, most, count);
-      const std::size_t begins = next_word_begins(text.substr(end - 1));
+      const std::size_t begins = next_word_begins(text, end);
       if (begins < word_block) return count + begins;  // all, or more than `most`
       blocks = end + word_block;
       if (end > at) {
@@ -4372,18 +4378,22 @@ class line_cursor {
 /// its marks: code has few of them.
 [[nodiscard]] inline text_line find_fence_end(std::string_view text, std::size_t at,
                                               const fence_mark& open) {
-  const char marks[] = {open.mark, open.mark, open.mark};
-  for (std::size_t from = at;;) {
-    from = text.find(marks, from, sizeof marks);
-    if (from == std::string_view::npos) return {{text.size(), text.size()}, text.size()};
+  for (std::size_t from = text.find(open.mark, at); from != std::string_view::npos;) {
     std::size_t begin = from;
-    while (begin > at && from - begin < 4 && text[begin - 1] == ' ') --begin;
-    if (begin == at || text[begin - 1] == '\n' || text[begin - 1] == '\r') {
-      const text_line line = line_at(text, begin);
-      if (closes_fence(slice(text, line.content), open)) return line;
+    while (begin > at && from - begin < 3 && text[begin - 1] == ' ') --begin;
+    const bool first = begin == at || text[begin - 1] == '\n' || text[begin - 1] == '\r';
+    const std::size_t length = run_length(text, from, open.mark);
+    from += length;
+    if (first && length >= open.length) {
+      text_line line = line_at(text, skip_blanks(text, from));
+      if (line.content.empty()) {  // nothing but blanks behind the marks
+        line.content.begin = begin;
+        return line;
+      }
     }
-    from += run_length(text, from, open.mark);
+    from = text.find(open.mark, from);
   }
+  return {{text.size(), text.size()}, text.size()};
 }
 
 /// The length of a list marker, or 0. Into a paragraph only a bullet or the number 1 breaks, and
@@ -4548,7 +4558,7 @@ class heading_scanner {
  public:
   explicit heading_scanner(std::string_view text) : text_(text) {}
 
-  /// Most lines stand outside quotes and items and are settled quickly: in a fence, empty, or text.
+  /// Most lines are settled quickly: those in a fence, empty ones, and plain text.
   [[nodiscard]] std::vector<found_heading> scan(std::size_t begin) {
     line_reader lines(text_);
     for (std::size_t at = begin; at < text_.size(); at = line_.next) {
@@ -4559,9 +4569,10 @@ class heading_scanner {
         continue;
       }
       line_ = lines.at(at);
-      if (!quick || may_open_block[byte_at(text_, at)]) {
+      if (may_open_block[byte_at(text_, at)] || (!quick && open_.empty())) {
         read_line();
-      } else if (leaf_ == leaf::none) {
+      } else if (leaf_ != leaf::paragraph) {  // else it goes on, if need be without its marks
+        open_.clear();
         leaf_ = leaf::paragraph;
         paragraph_ = at;
       }
@@ -4580,6 +4591,12 @@ class heading_scanner {
   /// Deeper quotes and items are text, so that a blank line costs a bounded number of steps.
   static constexpr std::size_t deepest = 64;
 
+  void open_paragraph(std::size_t depth) {
+    close_to(depth);
+    leaf_ = leaf::paragraph;
+    paragraph_ = line_.content.begin;
+  }
+
   void read_line() {
     line_cursor line(slice(text_, line_.content));
     std::size_t depth = match_containers(line);
@@ -4588,26 +4605,18 @@ class heading_scanner {
 
     bool paragraph = inside && leaf_ == leaf::paragraph;  // the line may go on with it ...
     bool lazy = !inside && leaf_ == leaf::paragraph;      // ... or do so without its marks
-    while (!line.blank()) {
-      if (line.indent() < 4) {
-        if (open_container(line, depth, paragraph)) {
-          depth = open_.size();
-          paragraph = lazy = false;
-          continue;
-        }
+    while (!line.blank() && line.indent() < 4 && may_open_block[byte_at(line.rest(), 0)]) {
+      if (!open_container(line, depth, paragraph)) {
         if (open_leaf(line, depth, paragraph, lazy)) return;
-      } else if (!paragraph && !lazy) {
-        return close_to(depth);  // indented code
+        break;
       }
-      break;
+      depth = open_.size();
+      paragraph = lazy = false;
     }
     if (line.blank()) {
-      open_.resize(depth);
-      leaf_ = leaf::none;
+      leave_to(depth);
     } else if (!paragraph && !lazy) {
-      close_to(depth);
-      leaf_ = leaf::paragraph;
-      paragraph_ = line_.content.begin;
+      line.indent() < 4 ? open_paragraph(depth) : close_to(depth);  // the second is code
     }
   }
 
@@ -4642,10 +4651,14 @@ class heading_scanner {
     return leaf_ != leaf::none || html_ < 6;
   }
 
+  void leave_to(std::size_t depth) {
+    while (open_.size() > depth) open_.pop_back();
+    leaf_ = leaf::none;
+  }
+
   /// A block that stands in the innermost container begins: what was open beside it ends.
   void close_to(std::size_t depth) {
-    open_.resize(depth);
-    leaf_ = leaf::none;
+    leave_to(depth);
     if (depth > 0) open_.back().empty = false;
   }
 
@@ -4658,8 +4671,9 @@ class heading_scanner {
       line.skip_marker(1);
       line.skip_columns(1);
     } else {
-      const std::size_t length = is_thematic_break(rest) ? 0 : item_marker(rest, paragraph);
-      if (length == 0 || (paragraph && setext_level(rest) != 0)) return false;
+      const std::size_t length = item_marker(rest, paragraph);
+      if (length == 0 || is_thematic_break(rest)) return false;
+      if (paragraph && setext_level(rest) != 0) return false;
       next.offset = line.indent() + length;
       line.skip_marker(length);
       const bool far_in = line.blank() || line.indent() > 4;  // then it is code, or nothing yet
@@ -4728,6 +4742,7 @@ class heading_scanner {
   }
 
   void add_heading(found_heading heading) {
+    if (headings_.empty()) headings_.reserve(16);
     if (open_.empty()) headings_.push_back(std::move(heading));
   }
 
@@ -4817,7 +4832,9 @@ struct piece {
 class block_reader {
  public:
   block_reader(std::string_view text, byte_range within)
-      : text_(text.substr(0, within.end)), begin_(within.begin) {}
+      : text_(text.substr(0, within.end)), begin_(within.begin) {
+    blocks_.reserve((std::min)(within.size() / 64, std::size_t{1024}) + 1);
+  }
 
   [[nodiscard]] std::vector<piece> read() {
     line_reader lines(text_);
@@ -4845,7 +4862,7 @@ class block_reader {
       after_heading_ = false;
       return;
     }
-    const std::size_t at = content.find_first_not_of(" \t");
+    const std::size_t at = skip_blanks(content, 0);
     const bool item =
         opens_item(content, at, finer_ == cut::sentences && begin_ < line.content.begin);
     const fence_mark fence = fence_of(content);
@@ -4863,8 +4880,20 @@ class block_reader {
     } else {
       if (finer_ == cut::items) close(line.content.begin);
       after_heading_ = false;
-      has_rule_ = has_rule_ || (finer_ == cut::sentences && is_table_rule(content));
+      if (has_rule_ || finer_ != cut::sentences || !is_table_rule(content.substr(at))) return;
+      part_table(line);
+      has_rule_ = true;
     }
+  }
+
+  /// A table may stand right below lines of text: with its header row, above the rule, a block
+  /// opens.
+  void part_table(const text_line& rule) {
+    std::string_view above = text_.substr(0, rule.content.begin);
+    above = above.substr(0, above.find_last_not_of("\r\n") + 1);
+    const std::size_t header = above.find_last_of("\r\n") + 1;
+    const bool row = header > begin_ && above.substr(header).find('|') != std::string_view::npos;
+    if (row && table_header(text_, {begin_, rule.next}).empty()) close(header);
   }
 
   void pass_blank(std::size_t next) {
@@ -4919,7 +4948,7 @@ class block_reader {
   for (std::size_t at = within.begin; at < text.size();) {
     const text_line line = lines.at(at);
     const std::string_view content = slice(text, line.content);
-    const std::size_t indent = (std::min)(content.find_first_not_of(" \t"), content.size());
+    const std::size_t indent = skip_blanks(content, 0);
     if (!items || (indent < 2 && indent < content.size() && opens_item(content, indent, false))) {
       close(at);
     }
@@ -5145,16 +5174,17 @@ class anchor_register {
 /// The document and its sections down to a level. Deeper headings are text.
 [[nodiscard]] inline std::vector<section> sections_of(std::string_view text,
                                                       std::size_t max_level) {
-  std::vector<section> sections(1);
-  sections[0].own.begin = after_front_matter(text);
+  const std::size_t begin = after_front_matter(text);
+  std::vector<found_heading> headings = heading_scanner(text).scan(begin);
+  std::vector<section> sections;
+  sections.reserve(headings.size() + 1);
+  sections.emplace_back().own.begin = begin;
   std::size_t open = 0;  // the innermost
   const auto close_to_level = [&](std::size_t level) {
     for (; open != 0 && sections[open].heading.level >= level; open = sections[open].parent) {
       sections[open].next = sections.size();
     }
   };
-  std::vector<found_heading> headings = heading_scanner(text).scan(sections[0].own.begin);
-  if (!headings.empty()) sections.reserve(headings.size() + 1);
   anchor_register anchors(headings.size());
   for (const found_heading& heading : headings) {
     anchors.add(anchor_of(path_title_of(heading.title)));
@@ -5182,13 +5212,13 @@ class anchor_register {
 
 /// Where a text stands: in which section, and what its search text has above it.
 struct place {
-  std::string heading;
   byte_range lines;         // of the heading; empty once a chunk has opened with them
   std::size_t section = 0;  // whose path and anchor the chunk gets
   std::size_t group = 0;    // the section inside which it may merge with neighbours ...
   bool whole = false;       // ... of the same wholeness: undivided ones, or parts of one text
   std::size_t first = 0;    // the sections that it holds whole: [first, last), none if empty
   std::size_t last = 0;
+  std::string heading = {};
   friend bool operator==(const place&, const place&) = default;
 };
 
@@ -5208,13 +5238,15 @@ struct chunk_sizes {
     return error(errc::invalid_argument, std::string(sizes.chunker) + ": " + std::string(option) +
                                              " " + text_of(value) + " must be " + expected);
   };
+  const auto chunk_size = [&] {
+    return std::string(sizes.size_name) + " " + text_of(sizes.chunk_size);
+  };
   if (sizes.chunk_size == 0) return refuse(sizes.size_name, 0, "at least 1");
-  const std::string chunk_size = std::string(sizes.size_name) + " " + text_of(sizes.chunk_size);
   if (sizes.overlap >= sizes.chunk_size) {
-    return refuse("overlap", sizes.overlap, "below " + chunk_size);
+    return refuse("overlap", sizes.overlap, "below " + chunk_size());
   }
   if (sizes.min_chunk_size > sizes.chunk_size) {
-    return refuse("min_chunk_size", sizes.min_chunk_size, "at most " + chunk_size);
+    return refuse("min_chunk_size", sizes.min_chunk_size, "at most " + chunk_size());
   }
   if (sizes.max_heading_level < 1 || sizes.max_heading_level > 6) {
     return refuse("max_heading_level", sizes.max_heading_level, "1 to 6");
@@ -5250,8 +5282,9 @@ class chunk_builder {
   /// True if the body with its heading is within the size.
   [[nodiscard]] bool fits(const place& above, byte_range body) {
     if (counts_words()) {
-      const std::size_t used = heading_words(above);
-      return used <= limit() && words_in(body) <= limit() - used;
+      const std::size_t words = words_in(body);  // of the heading's lines every byte may be one
+      return words_above(above.heading) + above.lines.size() + words <= limit() ||
+             heading_words(above) + words <= limit();
     }
     const std::size_t long_way =
         reach() * 4;  // a text so long that its begin alone may be too much
@@ -5357,8 +5390,8 @@ class chunk_builder {
           {{bare ? range.begin : heading.begin, range.end}, bare ? finer : below_heading});
       heading = {};
     };
-    const std::vector<piece> blocks = block_reader(text_, within).read();
     const std::vector<byte_range> sentences = sentence_ranges(text_, within, sentences_);
+    const std::vector<piece> blocks = block_reader(text_, within).read();
     pieces.reserve(sentences.size());
     auto block = blocks.begin();
     std::size_t done = within.begin;
@@ -5451,7 +5484,14 @@ class chunk_builder {
     bool oversize = false;
   };
   [[nodiscard]] std::vector<draft>& drafts() { return drafts_; }
+  void reserve(std::size_t count) {
+    drafts_.reserve(count);
+    places_.reserve(count);
+  }
   [[nodiscard]] const place& place_of(const draft& of) const { return places_[of.place]; }
+
+  /// Blocks that one builder has read need not be read by the next.
+  void share_blocks(std::vector<piece>& known) { known_blocks_ = &known; }
 
   /// Keeps the first failure of a callback; finish() then answers with it.
   void fail(const error& failure) {
@@ -5464,9 +5504,6 @@ class chunk_builder {
   struct id_register {
     std::vector<std::size_t> parts;  // of each section; those without an anchor count as one
     detail::key_set<std::string> used;
-    std::size_t section = static_cast<std::size_t>(-1);  // of the last chunk ...
-    std::string stem;                                    // ... the begin of its id
-    std::size_t* part = nullptr;                         // ... and the parts of its anchor
   };
 
   /// The chunk records, with paths and ids; each of the parents, if there are any, stands before
@@ -5487,11 +5524,13 @@ class chunk_builder {
         chunks.push_back(std::move(parents[moved]));
       }
     };
-    for (const draft& next : drafts_) {
+    for (std::size_t i = 0; i < drafts_.size(); ++i) {
+      const draft& next = drafts_[i];
+      const bool last = i + 1 == drafts_.size() || drafts_[i + 1].place > next.place;
       if (next.token_count > limit() && !next.oversize) return contradiction(next.token_count);
       if (!parents.empty()) move_parents(next.parent + 1);
       chunk& record = chunks.emplace_back();
-      fill(record, next, sections);
+      fill(record, next, last, sections);
       if (!parents.empty()) record.parent_id = chunks[parent].id;
       derive_id(record, place_of(next).section, ids);
       if (name) {
@@ -5512,14 +5551,14 @@ class chunk_builder {
   static constexpr std::size_t no_limit = static_cast<std::size_t>(-1);
 
  private:
-  /// What a chunk is but for its id.
-  void fill(chunk& record, const draft& from, const std::vector<section>& sections) const {
-    const place& above = place_of(from);
+  /// What a chunk is but for its id. The last one of its place takes the heading from there.
+  void fill(chunk& record, const draft& from, bool last, const std::vector<section>& sections) {
+    place& above = places_[from.place];
     record.document_id = source_.id;
     record.revision = source_.revision;
     record.range = {from.begin, from.body.end};
     record.body = from.body;
-    record.heading = above.heading;
+    last ? record.heading = std::move(above.heading) : record.heading = above.heading;
     record.token_count = from.token_count;
     record.oversize = from.oversize;
     record.anchor = sections[above.section].anchor;
@@ -5532,16 +5571,12 @@ class chunk_builder {
   }
 
   void derive_id(chunk& record, std::size_t section, id_register& ids) const {
+    std::size_t& part = ids.parts[record.anchor.empty() ? 0 : section];
+    const std::string number = ++part > 1 ? "~" + text_of(part) : "";
     const bool has_parts = limit() != no_limit;
-    if (section != ids.section) {
-      ids.section = section;
-      ids.stem = source_.id;
-      if (has_parts) (ids.stem += '#') += record.anchor;
-      ids.part = &ids.parts[record.anchor.empty() ? 0 : section];
-    }
-    record.id = ids.stem;
-    const std::size_t part = ++*ids.part;
-    if (has_parts && part > 1) (record.id += '~') += text_of(part);
+    record.id.reserve(source_.id.size() + 1 + record.anchor.size() + number.size());
+    record.id = source_.id;
+    if (has_parts) ((record.id += '#') += record.anchor) += number;
   }
 
   [[nodiscard]] error contradiction(std::size_t tokens) const {
@@ -5553,9 +5588,19 @@ class chunk_builder {
 
   // -- measuring
 
-  [[nodiscard]] std::size_t heading_words(const place& above) const {
-    if (above.heading.empty() && above.lines.empty()) return 0;
-    return (std::max)(count_words(above.heading), count_words(slice(text_, above.lines)));
+  /// Of a heading as it stands above the text, or in it, if that is more.
+  [[nodiscard]] std::size_t heading_words(const place& above) {
+    if (above.lines != counted_lines_.part) {
+      counted_lines_ = {above.lines, count_words(slice(text_, above.lines))};
+    }
+    return (std::max)(words_above(above.heading), counted_lines_.words);
+  }
+  [[nodiscard]] std::size_t words_above(const std::string& heading) {
+    if (heading != counted_heading_) {
+      counted_heading_ = heading;
+      counted_heading_words_ = count_words(heading);
+    }
+    return counted_heading_words_;
   }
 
   [[nodiscard]] std::size_t count(std::string_view text) const {
@@ -5578,8 +5623,7 @@ class chunk_builder {
   [[nodiscard]] std::size_t count_below(const std::string& heading, byte_range body) {
     if (counts_words()) {
       const std::size_t words = words_in(body);
-      const std::size_t above = heading.empty() ? 0 : count_words(heading);
-      return above + (words <= limit() ? words : count_words(slice(text_, body)));
+      return words_above(heading) + (words <= limit() ? words : count_words(slice(text_, body)));
     }
     if (heading.empty()) return count(slice(text_, body));
     joined_ = heading;
@@ -5610,9 +5654,31 @@ class chunk_builder {
 
   // -- cutting
 
+  /// The blocks of a text. One that begins with a line and a block that are known, and ends with
+  /// such a block, has those; others are read.
+  [[nodiscard]] std::vector<piece> blocks_of(byte_range within) {
+    if (known_blocks_ == nullptr) return block_reader(text_, within).read();
+    std::vector<piece>& known = *known_blocks_;
+    const auto first =
+        std::lower_bound(known.begin(), known.end(), within.begin,
+                         [](const piece& block, std::size_t at) { return block.range.begin < at; });
+    const auto last =
+        std::lower_bound(first, known.end(), within.end,
+                         [](const piece& block, std::size_t at) { return block.range.end < at; });
+    if (last != known.end() && first->range.begin == within.begin &&
+        last->range.end == within.end && (within.begin == 0 || text_[within.begin - 1] == '\n')) {
+      return {first, last + 1};
+    }
+    std::vector<piece> blocks = block_reader(text_, within).read();
+    if (known.empty() || known.back().range.end <= within.begin) {
+      known.insert(known.end(), blocks.begin(), blocks.end());
+    }
+    return blocks;
+  }
+
   [[nodiscard]] piece_source pieces_of(byte_range within, cut kind) {
     std::vector<piece> pieces;
-    if (kind == cut::blocks) pieces = block_reader(text_, within).read();
+    if (kind == cut::blocks) pieces = blocks_of(within);
     if (kind == cut::rows) pieces = row_pieces(text_, within);
     if (kind == cut::items || kind == cut::lines) {
       pieces = line_pieces(text_, within, kind == cut::items);
@@ -5867,8 +5933,12 @@ class chunk_builder {
   const sentence_options& sentences_;
   double bytes_per_token_ = 4.0;
   std::string joined_;
-  counted_text counted_;   // the last one
-  counted_text added_up_;  // the last run of pieces
+  counted_text counted_;        // the last one
+  counted_text added_up_;       // the last run of pieces
+  counted_text counted_lines_;  // of the last heading, which gives much the same words ...
+  std::string counted_heading_;
+  std::size_t counted_heading_words_ = 0;       // ... without its marks
+  std::vector<piece>* known_blocks_ = nullptr;  // in order
   std::vector<std::size_t> ends_;
   std::vector<std::size_t> begins_;
   std::vector<draft> drafts_;
@@ -6063,8 +6133,7 @@ namespace detail {
 inline void write_sections(chunk_builder& out, const std::vector<section>& sections,
                            bool keep_together, std::size_t first, std::size_t last) {
   // The text under a heading; without a title its marks are text.
-  const auto below = [&](place& above, byte_range range) {
-    range = trim(out.text(), range);
+  const auto below = [](place& above, byte_range range) {
     if (above.heading.empty() && !above.lines.empty()) {
       range.begin = above.lines.begin;
       above.lines = {};
@@ -6099,7 +6168,7 @@ inline void write_sections(chunk_builder& out, const std::vector<section>& secti
         above.group = own.parent;
         above.first = opening;
         above.last = own.next;
-        all = below(above, {own.own.begin, sections[own.next - 1].own.end});
+        all = below(above, trim(out.text(), {own.own.begin, sections[own.next - 1].own.end}));
         return !all.empty() && out.fits(above, all);
       };
       if (fits_from(i) && (pending == i || fits_from(pending))) {
@@ -6156,6 +6225,7 @@ struct structure_options {
       source, sizes, options.tokens, options.sentences, options.name,
       [&](detail::chunk_builder& out, std::vector<detail::section>& sections, const document&) {
         sections = detail::sections_of(source.text, options.max_heading_level);
+        out.reserve(sections.size());
         detail::write_sections(out, sections, false, 0, sections.size());
       });
 }
@@ -6590,6 +6660,9 @@ inline void write_children(chunk_builder& parents, chunk_builder& out,
     const auto sections = detail::sections_of(source.text, options.max_heading_level);
     detail::chunk_builder above(source, large, options.tokens, options.sentences);
     detail::chunk_builder below(source, little, options.tokens, options.sentences);
+    std::vector<detail::piece> blocks;
+    above.share_blocks(blocks);
+    below.share_blocks(blocks);
     detail::write_sections(above, sections, true, 0, sections.size());
     detail::write_children(above, below, sections);
     detail::chunk_builder::id_register ids;

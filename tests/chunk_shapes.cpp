@@ -144,6 +144,23 @@ TEST_CASE("shapes: later parts of a table have its header row above them, within
                 "Sizes\n\n| a | b |\n\n| 5 | 6 |", "Sizes\n\nAfter it."});
 }
 
+TEST_CASE("shapes: a table right below a line of text is a table too") {
+  const rag::document source = page("# H\nThe sizes\nare these:\r\n" + std::string(table) +
+                                    "\n| 5 | 6 |\n\n---\n| x | y |\n|---|---|\n| 1 | 2 |");
+  for (const named_chunker& with : block_chunkers()) {
+    const strings texts = search_texts_of(source, with.cut(source, 18));
+    const auto has = [&](std::string_view part) {
+      return std::any_of(texts.begin(), texts.end(),
+                         [&](const std::string& text) { return text.ends_with(part); });
+    };
+    CHECK_MESSAGE(has("are these:"), with.name);
+    CHECK_MESSAGE(has("| a | b |\n\n| 5 | 6 |"), with.name);
+  }
+  const rag::document rule_first = page("|---|---|\nText | of it.\n|---|---|");
+  CHECK(texts_of(rule_first, rag::chunk_recursive(rule_first, {.chunk_size = 9})) ==
+        strings{rule_first.text});
+}
+
 TEST_CASE(
     "shapes: a row without room below the header row goes without it, a longer one in parts") {
   const rag::document source = page(

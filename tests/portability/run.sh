@@ -8,7 +8,7 @@ here=tests/portability
 H=rag_retrieve.hpp
 cd "$root" || exit 1
 work=${1:-build/portability}
-mkdir -p "$work" || exit 1
+mkdir -p "$work" && work=$(cd "$work" && pwd) || exit 1
 
 W="-std=c++20 -Wall -Wextra -Wpedantic -Wconversion -Wsign-conversion -Wshadow -Wold-style-cast
    -Wdouble-promotion -Wundef -Wformat=2 -Wcast-align -Wnon-virtual-dtor -Woverloaded-virtual
