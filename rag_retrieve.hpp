@@ -686,9 +686,6 @@ constexpr bool is_ascii_letter(char32_t value) {
   return (value >= 'a' && value <= 'z') || (value >= 'A' && value <= 'Z');
 }
 constexpr bool is_ascii_digit(char32_t value) { return value >= '0' && value <= '9'; }
-constexpr bool is_ascii_letter_or_digit(char32_t value) {
-  return is_ascii_letter(value) || is_ascii_digit(value);
-}
 constexpr char ascii_lower(char c) {
   return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
 }
@@ -1088,26 +1085,11 @@ class byte_finder {
   return zeros(bytes ^ (ones * '\n')) | zeros(bytes ^ (ones * '\r'));
 }
 
-/// True if one of 32 bytes is LF or CR. A loop without a branch, which compilers turn into a few
-/// wide steps.
-[[nodiscard]] inline bool holds_line_end(const char* block) {
-  unsigned char least = 1;  // becomes zero where a byte is one of the two
-  for (std::size_t i = 0; i < 32; ++i) {
-    for (const char mark : {'\n', '\r'}) {
-      const auto difference = static_cast<unsigned char>(block[i] ^ mark);
-      least = (std::min)(least, difference);
-    }
-  }
-  return least == 0;
-}
-
 /// The first LF or CR at or after `at`, or the text's size.
 [[nodiscard]] inline std::size_t find_line_end(std::string_view text, std::size_t at) {
-  for (std::size_t steps = 1; text.size() - at >= 8; ++steps, at += 8) {
+  for (; text.size() - at >= 8; at += 8) {
     const std::uint64_t bits = line_end_bits(text.data() + at);
     if (bits != 0) return at + static_cast<std::size_t>(std::countr_zero(bits)) / 8;
-    if (steps % 8 != 0) continue;
-    while (text.size() - at >= 40 && !holds_line_end(text.data() + at + 8)) at += 32;
   }
   while (at < text.size() && text[at] != '\n' && text[at] != '\r') ++at;
   return at;
@@ -4814,6 +4796,7 @@ struct piece {
 /// The header row of a table: a row with bars, and below it a row of bars, dashes and colons only.
 /// A heading may stand above it. Empty if the block is no table.
 [[nodiscard]] inline byte_range table_header(std::string_view text, byte_range block) {
+  text = text.substr(0, block.end);
   text_line head = line_at(text, block.begin);
   while (head.next < block.end &&
          (is_heading(slice(text, head.content), run_length(slice(text, head.content), 0, ' ')) ||
@@ -5069,8 +5052,8 @@ inline constexpr auto anchor_bytes = [] {
   for (std::size_t byte = 0x80; byte < table.size(); ++byte) table[byte] = 1;
   for (const char c : {']', '<'}) table[static_cast<unsigned char>(c)] = 1;
   for (unsigned char c = '!'; c < 0x80; ++c) {
-    if (is_tag_character(static_cast<char>(c)) || c == '_')
-      table[c] = ascii_lower(static_cast<char>(c));
+    const char as = ascii_lower(static_cast<char>(c));
+    if (is_tag_character(as) || c == '_') table[c] = as;
   }
   table[' '] = '-';
   return table;
@@ -6179,7 +6162,8 @@ inline void write_sections(chunk_builder& out, const std::vector<section>& secti
     }
     if (text.empty()) {
       const bool in_paths_only =
-          i == 0 || (!leaf && pending == i && (i >= last_text || has_text_inside(i)));
+          i == 0 ||
+          (!leaf && pending == i && (has_text_inside(i) || (i >= last_text && own.next >= last)));
       ++i;
       if (in_paths_only) pending = i;
       continue;
@@ -12335,7 +12319,8 @@ class update_end {
 inline void number_lines(stored_document& stored) {
   const std::string_view text = stored.source.text;
   std::vector<std::size_t> begins;
-  for (std::size_t at = 0; at < text.size(); at = line_at(text, at).next) begins.push_back(at);
+  line_reader lines(text);
+  for (std::size_t at = 0; at < text.size(); at = lines.at(at).next) begins.push_back(at);
   const auto line_of = [&begins](std::size_t at) {
     const auto after = std::upper_bound(begins.begin(), begins.end(), at);
     return (std::max)(static_cast<std::size_t>(after - begins.begin()), std::size_t{1});

@@ -342,6 +342,34 @@ TEST_CASE("chunkers: ranges, limits, edges, cover and ids hold for every made do
   }
 }
 
+TEST_CASE("chunkers: empty headings at the end are covered or in a path, whatever fits") {
+  for (std::size_t size = 4; size < 90; ++size) {
+    const rag::document page{
+        .id = "d",
+        .text = "# A\n\nText.\n\n# " + std::string(60, 'B') + "\n## C\n# Dd\n## E\n### F\n## G\n"};
+    trial t{.chunker = "recursive", .counter = "bytes", .tokens = {count_bytes, {}}};
+    t.size = size;
+    t.sections = true;
+    bool sound = true;
+    examine(rag::try_chunk_recursive(page, {.chunk_size = size, .tokens = t.tokens}), page, t,
+            grapheme_edges(page.text), sound);
+    examine(rag::try_chunk_structure(page, {.chunk_size = size, .tokens = t.tokens}), page, t,
+            grapheme_edges(page.text), sound);
+    CHECK(sound);
+  }
+}
+
+TEST_CASE("chunkers: a table is one whatever white space ends its last line") {
+  for (const std::string end : {"", "\v", "\f\n", "\xC2\xA0", "\xE2\x80\xA8\n\nText."}) {
+    const rag::document page{.id = "d", .text = "| a b c d | e |\n|---|---|" + end};
+    dice roll(end.size());
+    for (int round = 0; round < 20; ++round) {
+      CHECK(examine_all(page, tokenizers()[0], roll));
+      CHECK(examine_all(page, tokenizers()[1], roll));
+    }
+  }
+}
+
 TEST_CASE("chunkers: the same for hard documents of the world") {
   const auto files = hard_documents();
   if (files.empty()) MESSAGE("skipped: RAG_RETRIEVE_DATASETS is not set");
