@@ -1095,10 +1095,12 @@ class byte_finder {
   return at;
 }
 
-/// True for a line that begins with a letter: whatever marks a line as more than text begins with
-/// something else. (A byte above ASCII may begin a space or a bullet.)
-[[nodiscard]] inline bool begins_with_letter(std::string_view line) {
-  return !line.empty() && is_ascii_letter(static_cast<unsigned char>(line[0]));
+/// The line up to its LF or CR, which stands at `end`, or to the end of the text.
+[[nodiscard]] inline text_line line_between(std::string_view text, std::size_t begin,
+                                            std::size_t end) {
+  if (end == text.size()) return {{begin, end}, end};
+  const bool pair = text[end] == '\r' && end + 1 < text.size() && text[end + 1] == '\n';
+  return {{begin, end}, end + (pair ? 2 : 1)};
 }
 
 }  // namespace detail
@@ -1106,10 +1108,7 @@ class byte_finder {
 /// The line that begins at `begin`. It ends at LF, CR LF or CR. Cost: O(line).
 [[nodiscard]] inline text_line line_at(std::string_view text, std::size_t begin) {
   begin = (std::min)(begin, text.size());
-  const std::size_t end = detail::find_line_end(text, begin);
-  if (end == text.size()) return {{begin, end}, end};
-  const bool pair = text[end] == '\r' && end + 1 < text.size() && text[end + 1] == '\n';
-  return {{begin, end}, end + (pair ? 2 : 1)};
+  return detail::line_between(text, begin, detail::find_line_end(text, begin));
 }
 
 namespace detail {
@@ -1129,10 +1128,7 @@ class line_reader {
 
   /// The line that begins at `begin`, which never moves back.
   [[nodiscard]] text_line at(std::size_t begin) {
-    const std::size_t end = ends_.next(begin);
-    if (end == text_.size()) return {{begin, end}, end};
-    const bool pair = text_[end] == '\r' && end + 1 < text_.size() && text_[end + 1] == '\n';
-    return {{begin, end}, end + (pair ? 2 : 1)};
+    return line_between(text_, begin, ends_.next(begin));
   }
 
  private:
@@ -4810,6 +4806,12 @@ struct piece {
   return table ? trim(text, head.content) : byte_range{};
 }
 
+/// True for a line that begins with a letter: whatever marks a line as more than text begins with
+/// something else. (A byte above ASCII may begin a space or a bullet.)
+[[nodiscard]] inline bool begins_with_letter(std::string_view line) {
+  return !line.empty() && is_ascii_letter(static_cast<unsigned char>(line[0]));
+}
+
 /// The blocks of a section, one line at a time: paragraphs, fences, lists, tables. A heading line
 /// stays with what follows it.
 class block_reader {
@@ -5214,6 +5216,7 @@ struct chunk_sizes {
   std::size_t min_chunk_size = 0;
   std::size_t max_heading_level = 6;
   std::string_view size_name = "chunk_size";  // what the caller calls it
+  bool has_parts = true;                      // false: the one chunk has the document's id
 };
 
 [[nodiscard]] inline result<void> check_sizes(const chunk_sizes& sizes) {
@@ -5556,10 +5559,9 @@ class chunk_builder {
   void derive_id(chunk& record, std::size_t section, id_register& ids) const {
     std::size_t& part = ids.parts[record.anchor.empty() ? 0 : section];
     const std::string number = ++part > 1 ? "~" + text_of(part) : "";
-    const bool has_parts = limit() != no_limit;
     record.id.reserve(source_.id.size() + 1 + record.anchor.size() + number.size());
     record.id = source_.id;
-    if (has_parts) ((record.id += '#') += record.anchor) += number;
+    if (sizes_.has_parts) ((record.id += '#') += record.anchor) += number;
   }
 
   [[nodiscard]] error contradiction(std::size_t tokens) const {
@@ -5973,8 +5975,8 @@ struct whole_options {
 /// returns  one chunk; none for a blank text.      cost   O(bytes)
 [[nodiscard]] inline result<std::vector<chunk>> try_chunk_whole(const document& source,
                                                                 const whole_options& options = {}) {
-  const detail::chunk_sizes sizes{.chunker = "chunk_whole",
-                                  .chunk_size = detail::chunk_builder::no_limit};
+  const detail::chunk_sizes sizes{
+      .chunker = "chunk_whole", .chunk_size = detail::chunk_builder::no_limit, .has_parts = false};
   return detail::run_chunker(
       source, sizes, options.tokens, {}, options.name,
       [](detail::chunk_builder& out, std::vector<detail::section>& sections, const document& page) {

@@ -359,6 +359,17 @@ TEST_CASE("chunkers: empty headings at the end are covered or in a path, whateve
   }
 }
 
+TEST_CASE("chunkers: the largest size there is names chunks as any other") {
+  const std::size_t most = static_cast<std::size_t>(-1);
+  const rag::document page{.id = "d", .text = "# A\n\nOne. Two.\n\n## B\n\nThree.\n"};
+  const auto sections = rag::chunk_structure(page, {.chunk_size = most});
+  REQUIRE(sections.size() == 2);
+  CHECK(sections[0].id == "d#a");
+  CHECK(sections[1].id == "d#b");
+  CHECK(rag::chunk_sentences(page, {.chunk_size = most}).back().id == "d#~5");
+  CHECK(rag::chunk_whole(page).front().id == "d");
+}
+
 TEST_CASE("chunkers: a table is one whatever white space ends its last line") {
   for (const std::string end : {"", "\v", "\f\n", "\xC2\xA0", "\xE2\x80\xA8\n\nText."}) {
     const rag::document page{.id = "d", .text = "| a b c d | e |\n|---|---|" + end};
